@@ -5,17 +5,14 @@
 mod entry;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tidings_actors::shared_log::{Heard, LogEntry, OperationId, Proposal, Verdict};
 
-use super::record::LogRecord;
 use super::record_answer::{RecordAnswer, refusal};
 use crate::metrics::ClusterMetrics;
 use crate::{Body, ResourceUri};
-pub(super) use entry::{Attempt, OvertakenRecord};
+pub(super) use entry::{Attempt, OwnRecord, RecordToSend};
 use entry::{InFlightEntry, ProposalStage, TimeStep, earlier};
 
 /// The pause while another record of the URI is being decided, which takes milliseconds.
@@ -96,15 +93,15 @@ impl InFlight {
         self.entries.get(self.by_operation.get(&operation)?)?.body()
     }
 
-    /// Adds a proposal, to be sent as `frame` on `subject`.
-    pub(super) fn add(&mut self, proposal: Proposal, subject: Arc<str>, frame: Bytes, now: Instant) {
+    /// Adds a proposal, to be sent as this record.
+    pub(super) fn add(&mut self, proposal: Proposal, record: RecordToSend, now: Instant) {
         let token = self.next_token;
         self.next_token += 1;
         if let LogEntry::Resource(logged) = &proposal.entry {
             self.by_uri.insert(logged.uri.clone(), token);
         }
         self.by_operation.insert(proposal.operation, token);
-        let entry = InFlightEntry::new(proposal, subject, frame, now);
+        let entry = InFlightEntry::new(proposal, record, now);
         self.look_at(entry.expires);
         self.entries.insert(token, entry);
         self.waiting.push_back(token);
@@ -157,7 +154,7 @@ impl InFlight {
                     // Its place was told without it: others have replaced it, and none of them names it.
                     return self.end(token, Verdict::Unknown);
                 }
-                // Success is told by the record alone: then this node has applied it, too.
+                // Success is told by the record alone, at its place: then this node has applied it, too.
                 self.stored.insert(sequence, token);
                 self.set_stage(token, ProposalStage::Stored(sequence));
                 None
@@ -284,34 +281,42 @@ impl InFlight {
         }
     }
 
-    /// Takes out the records of this node that were stored below `sequence`. The log does not have them any
-    /// more, as newer ones of their URIs came before they were heard; their places in the order are known.
-    pub(super) fn take_overtaken(&mut self, sequence: u64) -> Vec<OvertakenRecord> {
-        let mut overtaken = Vec::new();
-        while let Some(first) = self.stored.first_entry()
-            && *first.key() < sequence
-        {
-            let (at, token) = first.remove_entry();
-            if let Some(entry) = self.remove(token) {
-                self.metrics.propose.record(entry.began.elapsed().as_secs_f64());
-                overtaken.push(OvertakenRecord {
-                    sequence: at,
-                    operation: entry.operation,
-                    entry: entry.entry,
-                });
-            }
-        }
-        overtaken
+    /// True if a record of this node was stored below `sequence`, and is not told yet. The log does not have
+    /// it any more, as a newer one of its URI came before it was heard; its place in the order is known.
+    pub(super) fn has_overtaken(&self, sequence: u64) -> bool {
+        matches!(self.stored.first_key_value(), Some((first, _)) if *first < sequence)
+    }
+
+    /// True if the next place of the log is that of a record of this node that can be told before it is
+    /// delivered.
+    pub(super) fn has_next(&self) -> bool {
+        let Some((first, token)) = self.stored.first_key_value() else {
+            return false;
+        };
+        *first == self.told + 1 && matches!(self.entries.get(token), Some(entry) if !entry.needs_delivery())
+    }
+
+    /// Takes out the first stored record of this node, which is told from then on.
+    pub(super) fn take_stored(&mut self) -> Option<OwnRecord> {
+        let (sequence, token) = self.stored.pop_first()?;
+        let entry = self.remove(token)?;
+        self.metrics.propose.record(entry.began.elapsed().as_secs_f64());
+        Some(OwnRecord {
+            sequence,
+            operation: entry.operation,
+            ended: self.told(sequence, entry.operation, &entry.entry),
+            entry: entry.entry,
+        })
     }
 
     /// Notes that the record at `sequence` is told, and returns the ends that are due after it.
-    pub(super) fn told(&mut self, sequence: u64, record: &LogRecord) -> Vec<Heard> {
+    pub(super) fn told(&mut self, sequence: u64, operation: OperationId, entry: &LogEntry) -> Vec<Heard> {
         self.told = sequence;
         if self.entries.is_empty() {
             return Vec::new();
         }
-        self.heard(record.operation);
-        if let LogEntry::Resource(logged) = &record.entry {
+        self.heard(operation);
+        if let LogEntry::Resource(logged) = entry {
             // They were stored and replaced before this node heard them; their callers have an answer.
             for operation in &logged.former {
                 self.heard(*operation);
@@ -319,11 +324,8 @@ impl InFlight {
             if let Some(token) = self.by_uri.get(&logged.uri)
                 && let Some(entry) = self.entries.get_mut(token)
             {
-                let named = logged
-                    .line
-                    .etag
-                    .version
-                    .saturating_sub(logged.former.len() as u64);
+                let version = logged.line.etag.version;
+                let named = version.saturating_sub(logged.former.len() as u64);
                 entry.named_from = Some(named);
             }
         }

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::bodies::{BodyQueue, NamedBodies, WaitingBody};
 use super::identity::KnownLog;
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, RecordToSend};
 use super::names::LogNames;
 use super::record::{self, LogRecord};
 use super::settings::ClusterSettings;
@@ -52,6 +52,8 @@ pub(super) struct NodeState {
     /// The newest record that was told, and its proposal.
     pub(super) newest: Cell<Option<(u64, OperationId)>>,
     pub(super) is_caught_up: Cell<bool>,
+    /// The sequence number of the newest delivery.
+    pub(super) delivered: Cell<u64>,
     /// The newest floor that was heard, 0 before there is one.
     pub(super) floor: Cell<u64>,
     /// The newest sequence number of the log when its reading began from its first record.
@@ -92,6 +94,7 @@ impl NodeState {
             known: RefCell::new(None),
             newest: Cell::new(None),
             is_caught_up: Cell::new(false),
+            delivered: Cell::new(0),
             floor: Cell::new(0),
             began_at: Cell::new(0),
             must_read_all: Cell::new(false),
@@ -169,16 +172,29 @@ impl NodeState {
                 self.bodies.borrow_mut().add(proposal, subject, frame, hash);
                 self.body_wake.notify_one();
             }
-            None => self.in_flight.borrow_mut().add(proposal, subject, frame, now),
+            None => {
+                let has_body_apart = false;
+                let record = RecordToSend {
+                    subject,
+                    frame,
+                    has_body_apart,
+                };
+                self.in_flight.borrow_mut().add(proposal, record, now);
+            }
         }
         Ok(())
     }
 
     /// Lets the record of a stored body be sent.
     pub(super) fn send_record(&self, stored: WaitingBody) {
-        let mut in_flight = self.in_flight.borrow_mut();
-        in_flight.add(stored.proposal, stored.subject, stored.frame, Instant::now());
-        drop(in_flight);
+        let record = RecordToSend {
+            subject: stored.subject,
+            frame: stored.frame,
+            has_body_apart: true,
+        };
+        self.in_flight
+            .borrow_mut()
+            .add(stored.proposal, record, Instant::now());
         self.wake.notify_one();
         self.timer.notify_one();
     }
@@ -205,22 +221,21 @@ impl NodeState {
         let permits = self.heard.reserve_many(records.len()).await;
         let mut permits = permits.map_err(|_| Stopped)?;
         for ((sequence, record), permit) in records.zip(&mut permits) {
+            self.tell_own(|in_flight| in_flight.has_overtaken(sequence))
+                .await?;
+            if self.is_told(sequence) {
+                continue;
+            }
             let Some(record) = record else {
                 drop(permit);
                 self.skip_record(sequence).await?;
                 continue;
             };
-            let overtaken = self.in_flight.borrow_mut().take_overtaken(sequence);
-            for before in overtaken {
-                self.tell(Heard::Record {
-                    sequence: before.sequence,
-                    operation: before.operation,
-                    entry: before.entry,
-                })
-                .await?;
-            }
             // With its place in the channel, so that no verdict of another part comes before the record.
-            let ended = self.in_flight.borrow_mut().told(sequence, &record);
+            let ended = self
+                .in_flight
+                .borrow_mut()
+                .told(sequence, record.operation, &record.entry);
             permit.send(Heard::Record {
                 sequence,
                 operation: record.operation,
@@ -228,6 +243,40 @@ impl NodeState {
             });
             self.newest.set(Some((sequence, record.operation)));
             self.passed(sequence, ended).await?;
+        }
+        self.tell_acknowledged().await
+    }
+
+    /// True if the record at `sequence` was told, or replaced before it could be.
+    pub(super) fn is_told(&self, sequence: u64) -> bool {
+        sequence <= self.in_flight.borrow().told_sequence()
+    }
+
+    /// Tells the node the records of its own that the servers have stored, as far as their places in the log
+    /// come next. Their deliveries, which are still on their way, add nothing.
+    pub(super) async fn tell_acknowledged(&self) -> Result<(), Stopped> {
+        self.tell_own(InFlight::has_next).await
+    }
+
+    /// Tells the node the first stored records of its own, as long as they are due.
+    async fn tell_own(&self, is_due: impl Fn(&InFlight) -> bool) -> Result<(), Stopped> {
+        while is_due(&self.in_flight.borrow()) {
+            let permit = self.heard.reserve().await.map_err(|_| Stopped)?;
+            // Another part may have told it while this one waited.
+            let is_still_due = is_due(&self.in_flight.borrow());
+            if !is_still_due {
+                break;
+            }
+            let Some(own) = self.in_flight.borrow_mut().take_stored() else {
+                break;
+            };
+            permit.send(Heard::Record {
+                sequence: own.sequence,
+                operation: own.operation,
+                entry: own.entry,
+            });
+            self.newest.set(Some((own.sequence, own.operation)));
+            self.passed(own.sequence, own.ended).await?;
         }
         Ok(())
     }

@@ -212,6 +212,7 @@ async fn adopt(node: &NodeState, found: &FoundLog) -> Result<(), Stopped> {
         is_suspect: false,
     });
     node.newest.set(None);
+    node.delivered.set(0);
     node.floor.set(0);
     node.began_at.set(found.last);
     node.must_read_all.set(false);

@@ -42,6 +42,9 @@ pub(super) async fn run(node: &NodeState, client: &Client) -> SessionEnd {
                     };
                     next = more;
                 }
+                if let Err(Stopped) = node.tell_acknowledged().await {
+                    return SessionEnd::Stopped;
+                }
                 node.timer.notify_one();
             }
             () = node.wake.notified() => {}

@@ -54,7 +54,7 @@ impl From<Stopped> for ReadEnd {
 /// A record that was read, and is not told yet.
 struct ReadRecord {
     sequence: u64,
-    /// None if it was replaced before its body could be read.
+    /// None if it is told already, or was replaced before its body could be read.
     record: Option<LogRecord>,
     /// True if the log had no record after it.
     is_newest: bool,
@@ -112,7 +112,9 @@ impl<'n> LogReader<'n> {
     }
 
     fn config(&self, name: String) -> pull::Config {
-        let heard = self.node.in_flight.borrow().told_sequence();
+        let told = self.node.in_flight.borrow().told_sequence();
+        // Own records may be told before they are delivered, and what was delivered may not be told yet.
+        let heard = told.min(self.node.delivered.get());
         pull::Config {
             name: Some(name),
             deliver_policy: match heard {
@@ -205,10 +207,8 @@ impl<'n> LogReader<'n> {
             )));
         }
         let sequence = info.stream_sequence;
-        let record = self.decode(sequence, message)?;
-        let body = record.detached.as_ref().map(|detached| detached.hash);
-        let record = self.attach(sequence, record, &message.subject).await?;
-        self.node.named.note(sequence, &message.subject, body);
+        let record = self.read_record(sequence, message).await?;
+        self.node.delivered.set(sequence);
         if self.node.is_caught_up.get() {
             // Clocks of two machines may differ by more than the time that a record takes.
             let lag = SystemTime::now().duration_since(SystemTime::from(info.published));
@@ -226,6 +226,21 @@ impl<'n> LogReader<'n> {
             // The record at the head may be gone by now, and under load there is always one pending.
             is_newest: sequence >= self.head || info.pending == 0,
         })
+    }
+
+    /// Returns the record of a delivery; none if it is told, or was replaced before its body could be read.
+    async fn read_record(&self, sequence: u64, message: &Message) -> Result<Option<LogRecord>, ReadEnd> {
+        let named = &self.node.named;
+        // Told when the servers had stored it, which is done with records without a body apart alone.
+        if self.node.is_told(sequence) {
+            named.note(sequence, &message.subject, None);
+            return Ok(None);
+        }
+        let record = self.decode(sequence, message)?;
+        let body = record.detached.as_ref().map(|detached| detached.hash);
+        let record = self.attach(sequence, record, &message.subject).await?;
+        named.note(sequence, &message.subject, body);
+        Ok(record)
     }
 
     /// Puts the body into a record whose body is kept apart. Returns none if the record was replaced before

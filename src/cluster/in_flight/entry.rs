@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidings_actors::shared_log::{LogEntry, OperationId, Proposal};
+use tidings_actors::shared_log::{Heard, LogEntry, OperationId, Proposal};
 
 use crate::{Body, Content};
 
@@ -46,7 +46,16 @@ pub(super) enum TimeStep {
     Stays(Instant),
 }
 
-/// A record to send.
+/// The record of a proposal, as it is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct RecordToSend {
+    pub(crate) subject: Arc<str>,
+    pub(crate) frame: Bytes,
+    /// True if the frame names a body that is kept apart.
+    pub(crate) has_body_apart: bool,
+}
+
+/// An attempt to store a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attempt {
     /// Names the entry in the subject of the answer.
@@ -57,12 +66,14 @@ pub(crate) struct Attempt {
     pub(crate) frame: Bytes,
 }
 
-/// A record of this node that was stored, and replaced before it was heard.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OvertakenRecord {
+/// A record of this node that is told from here instead of from a delivery.
+#[derive(Debug)]
+pub(crate) struct OwnRecord {
     pub(crate) sequence: u64,
     pub(crate) operation: OperationId,
     pub(crate) entry: LogEntry,
+    /// The ends that are due after it.
+    pub(crate) ended: Vec<Heard>,
 }
 
 /// A proposal without an end.
@@ -74,6 +85,8 @@ pub(super) struct InFlightEntry {
     pub(super) expected: Option<u64>,
     pub(super) subject: Arc<str>,
     pub(super) frame: Bytes,
+    /// True if the frame names a body that is kept apart.
+    pub(super) has_body_apart: bool,
     pub(super) stage: ProposalStage,
     pub(super) began: Instant,
     pub(super) expires: Instant,
@@ -85,7 +98,7 @@ pub(super) struct InFlightEntry {
 }
 
 impl InFlightEntry {
-    pub(super) fn new(proposal: Proposal, subject: Arc<str>, frame: Bytes, now: Instant) -> InFlightEntry {
+    pub(super) fn new(proposal: Proposal, record: RecordToSend, now: Instant) -> InFlightEntry {
         let expected = match &proposal.entry {
             LogEntry::Resource(_) | LogEntry::Floor { .. } => Some(proposal.expected),
             LogEntry::ResourceList => None,
@@ -94,8 +107,9 @@ impl InFlightEntry {
             operation: proposal.operation,
             entry: proposal.entry,
             expected,
-            subject,
-            frame,
+            subject: record.subject,
+            frame: record.frame,
+            has_body_apart: record.has_body_apart,
             stage: ProposalStage::Waiting,
             began: now,
             expires: proposal.expires,
@@ -114,6 +128,11 @@ impl InFlightEntry {
             Content::Held(body) => Some(body.clone()),
             Content::Lazy(_) => None,
         }
+    }
+
+    /// True if the delivery of the record has an effect beside its entry: it names a body, or is a floor.
+    pub(super) fn needs_delivery(&self) -> bool {
+        self.has_body_apart || matches!(self.entry, LogEntry::Floor { .. })
     }
 
     /// Returns the record to send, which is sent from now on.

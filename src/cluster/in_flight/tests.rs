@@ -1,5 +1,6 @@
 //! The ends of proposals, for the answers and records in any order.
 
+use bytes::Bytes;
 use tidings_actors::shared_log::LoggedResource;
 
 use super::*;
@@ -74,7 +75,16 @@ impl Table {
             entry,
             expires: self.now + 10 * SECOND,
         };
-        self.table.add(proposal, "subject".into(), Bytes::new(), self.now);
+        self.add_record(proposal, false);
+    }
+
+    fn add_record(&mut self, proposal: Proposal, has_body_apart: bool) {
+        let record = RecordToSend {
+            subject: "subject".into(),
+            frame: Bytes::new(),
+            has_body_apart,
+        };
+        self.table.add(proposal, record, self.now);
     }
 
     /// Sends what waits, and returns the tokens.
@@ -94,12 +104,16 @@ impl Table {
     }
 
     fn tell(&mut self, sequence: u64, number: u64, entry: LogEntry) -> Vec<String> {
-        let record = LogRecord {
-            operation: operation(number),
-            entry,
-            detached: None,
-        };
-        shown(self.table.told(sequence, &record))
+        shown(self.table.told(sequence, operation(number), &entry))
+    }
+
+    /// Takes out the records that can be told before they are delivered.
+    fn take_next(&mut self) -> Vec<u64> {
+        let mut sequences = Vec::new();
+        while self.table.has_next() {
+            sequences.extend(self.table.take_stored().map(|own| own.sequence));
+        }
+        sequences
     }
 }
 
@@ -219,11 +233,70 @@ fn overtaken_records_are_told_at_their_place() {
     table.send();
     table.answer(0, stored(5));
     table.answer(1, stored(7));
-    let overtaken = table.table.take_overtaken(7);
-    assert_eq!(overtaken.len(), 1);
-    assert_eq!((overtaken[0].sequence, overtaken[0].operation), (5, operation(1)));
-    assert_eq!(table.table.take_overtaken(9)[0].entry, LogEntry::ResourceList);
+    assert!(!table.table.has_overtaken(5));
+    assert!(table.table.has_overtaken(7));
+    let overtaken = table.table.take_stored().unwrap();
+    assert_eq!((overtaken.sequence, overtaken.operation), (5, operation(1)));
+    assert!(!table.table.has_overtaken(7));
+    assert!(table.table.has_overtaken(9));
+    assert_eq!(table.table.take_stored().unwrap().entry, LogEntry::ResourceList);
     assert!(table.tell(9, 90, LogEntry::ResourceList).is_empty());
+}
+
+#[test]
+fn stored_records_are_told_as_far_as_they_come_next() {
+    let mut table = Table::new();
+    table.tell(4, 90, LogEntry::ResourceList);
+    for (number, uri) in [(1, "demo://a"), (2, "demo://b"), (3, "demo://c")] {
+        table.add(number, uri, 0);
+    }
+    assert_eq!(table.send(), [0, 1, 2]);
+    table.answer(1, stored(6));
+    table.answer(2, stored(8));
+    assert!(table.take_next().is_empty(), "the place 5 is not known yet");
+    table.answer(0, stored(5));
+    assert_eq!(table.take_next(), [5, 6], "the record 7 is of another node");
+    table.tell(7, 91, LogEntry::ResourceList);
+    assert_eq!(table.take_next(), [8]);
+    assert_eq!(table.table.told_sequence(), 8);
+    assert_eq!(table.table.room(), ENTRIES_MAX);
+}
+
+#[test]
+fn record_told_before_its_delivery_ends_what_waits_for_it() {
+    let mut table = Table::new();
+    table.add(1, "demo://a", 0);
+    table.add(2, "demo://a", 0);
+    table.send();
+    table.answer(1, RecordAnswer::Conflict { newest: 1 });
+    table.answer(0, stored(1));
+    let own = table.table.take_stored().unwrap();
+    assert_eq!(shown(own.ended), [ended(2, Verdict::Lost)]);
+}
+
+#[test]
+fn records_whose_delivery_has_an_effect_are_told_by_it() {
+    let mut table = Table::new();
+    let floor = LogEntry::Floor {
+        version: 1,
+        through: 0,
+        previous: 0,
+        uris: Vec::new(),
+    };
+    table.add_entry(1, 0, floor.clone());
+    let proposal = Proposal {
+        operation: operation(2),
+        expected: 0,
+        entry: entry("demo://a", 1, &[]),
+        expires: table.now + 10 * SECOND,
+    };
+    table.add_record(proposal, true);
+    table.send();
+    table.answer(0, stored(1));
+    assert!(table.take_next().is_empty());
+    table.tell(1, 1, floor);
+    table.answer(1, stored(2));
+    assert!(table.take_next().is_empty());
 }
 
 #[test]
