@@ -2,7 +2,8 @@
 //!
 //! A stream holds the newest record of each URI; its sequence numbers are the one order of all nodes. A node
 //! proposes a record under the condition that the newest one of the URI is the one that it has applied, and
-//! applies its own records, like all others, when it hears them.
+//! applies its own records, like all others, at their place in that order: when they are delivered, or when
+//! the servers say that they are stored at the next place.
 //!
 //! `node_state` outlives connections and `session` works with one server: `opening` recognizes the log,
 //! `reader` tells its records, `publisher` sends proposals, and `in_flight` knows how each of them ends.

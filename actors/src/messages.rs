@@ -25,7 +25,7 @@ use crate::model::{
 use crate::outbox::{AudienceHashes, JoinedAudience, Outbox};
 use crate::runtime::Reply;
 use crate::sink::{AttachmentState, NewestChanges};
-pub(crate) use applied::{AppliedList, AppliedRecord, ForgetRemoved, HeardBatch, Logged};
+pub(crate) use applied::{AppliedList, AppliedRecord, ForgetRemoved, HeardBatch, LogEnded, Logged};
 pub(crate) use completion::{BatchAnswer, Completion, Finish, ManyCompletion};
 pub(crate) use decision::{Decision, Effect, FamilyChange, FamilyId, Found, IndexedResource, Known};
 pub(crate) use session::{ClientReady, EndSession, RightsJudged, StreamMoved, WatchFiltered};
@@ -412,7 +412,7 @@ pub(crate) struct RightsChanged(pub(crate) Reply<()>);
 /// Ends every subscriber of a shard once it has drained its outbox; from the bus.
 pub(crate) struct EndAll(pub(crate) EndReason);
 
-messages!(EtagBatch, BatchStored, HeardBatch);
+messages!(EtagBatch, BatchStored, HeardBatch, LogEnded);
 messages!(
     ShardBatch,
     ListMembers,

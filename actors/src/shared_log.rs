@@ -1,7 +1,7 @@
 //! The port to a log that several nodes share: the one order of all their changes.
 //!
 //! A node judges a change against what it has applied, proposes it under the condition that the newest record
-//! of its URI is still the one it has seen, and applies it when it hears it back, in the order of the log. So
+//! of its URI is still the one it has seen, and applies it when it is told of it, in the order of the log. So
 //! versions, etags and positions are equal on all nodes without a leader among them.
 
 use std::fmt;

@@ -15,9 +15,9 @@ metric_table! {
     describe_histogram LAG = "tidings_cluster_lag_seconds",
         "Time from the storage of a record in the shared log until this node heard it, by the clocks of both.";
     describe_histogram PROPOSE = "tidings_cluster_propose_seconds",
-        "Time from a change of this node until it was heard back.";
+        "Time from a change of this node until it was applied here.";
     describe_gauge IN_FLIGHT = "tidings_cluster_proposals_in_flight",
-        "Changes of this node that were neither heard back nor refused yet.";
+        "Changes of this node that were neither applied nor refused yet.";
     describe_counter RETRIES = "tidings_cluster_retries_total",
         "Changes that were sent to the shared log another time.";
     describe_counter UNKNOWN = "tidings_cluster_unknown_total",

@@ -14,7 +14,7 @@ use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
 use tokio::sync::{mpsc, watch};
 
 use super::builder::Clock;
-use crate::messages::{BatchStored, EndAll, HeardBatch, RegistryRequest};
+use crate::messages::{BatchStored, EndAll, HeardBatch, LogEnded, RegistryRequest};
 use crate::metrics::Metrics;
 use crate::model::{EndReason, Limits, Lineage, StartError};
 use crate::publisher::{Interest, Publisher, PublisherParts};
@@ -379,6 +379,10 @@ async fn forward_heard(mut heard: mpsc::Receiver<Heard>, registry: Addr<Registry
     }
     // A bus whose log has ended would refuse every change and tell of none.
     drop(guard);
+    // It may have ended with the bus, and the Registry before it.
+    if let Err(error) = registry.send(LogEnded).await {
+        tracing::trace!(%error, "no change waits for the shared log");
+    }
 }
 
 /// Hands the numbers of the shards to the recorder until the actor system ends.

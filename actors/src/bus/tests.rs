@@ -412,6 +412,24 @@ async fn death_of_the_log_stops_the_bus() {
     assert!(matches!(error, PublishError::Closed(_)), "{error}");
 }
 
+#[tokio::test]
+async fn death_of_the_log_ends_what_waits_for_it() {
+    let log = MemoryLog::new();
+    let a = Node::start(&log);
+    a.put("demo://x", "1").await.unwrap();
+    a.line.is_deaf.send_replace(true);
+    let waiting = {
+        let bus = a.bus.owned_by(Owner::Api);
+        let resource = Resource::text("demo://y", "1").unwrap();
+        tokio::spawn(async move { bus.upsert(resource).await })
+    };
+    until(|| log.len() == 2).await;
+    a.line.dies.send_replace(true);
+    let ended = tokio::time::timeout(TIMEOUT, waiting).await;
+    let error = ended.expect("an answer").unwrap().unwrap_err();
+    assert!(matches!(error, PublishError::Closed(_)), "{error}");
+}
+
 struct NoStore;
 
 impl crate::versions::Store for NoStore {

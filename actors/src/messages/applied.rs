@@ -56,3 +56,6 @@ pub(crate) struct ForgetRemoved {
 
 /// What a shared log told, in order; from its thread to the Registry.
 pub(crate) struct HeardBatch(pub(crate) Vec<Heard>);
+
+/// The end of a shared log; from its thread to the Registry.
+pub(crate) struct LogEnded;

@@ -16,11 +16,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::{Context, Handler};
+use actix::{ActorContext as _, Context, Handler};
 use tokio::sync::mpsc;
 
 use super::Registry;
-use crate::messages::{HeardBatch, RegistryRequest};
+use crate::messages::{HeardBatch, LogEnded, RegistryRequest};
 use crate::model::Line;
 use crate::model::{Change, Condition, Etag, Outcome, Owner, PublishError, Resource, ResourceUri, UriMap};
 use crate::runtime::Reply;
@@ -256,6 +256,15 @@ impl Handler<HeardBatch> for Registry {
             shared.show();
         }
         self.continue_walks(ctx);
+    }
+}
+
+impl Handler<LogEnded> for Registry {
+    type Result = ();
+
+    /// Stops, which ends everything that waits for a record: none comes any more.
+    fn handle(&mut self, _: LogEnded, ctx: &mut Context<Self>) {
+        ctx.stop();
     }
 }
 
