@@ -3,6 +3,7 @@
 //! Time is handed in, so the tests need no clock.
 
 mod entry;
+mod own_records;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use tidings_actors::shared_log::{Heard, LogEntry, OperationId, Proposal, Verdict
 use super::record_answer::{RecordAnswer, refusal};
 use crate::metrics::ClusterMetrics;
 use crate::{Body, ResourceUri};
-pub(super) use entry::{Attempt, OwnRecord, RecordToSend};
+pub(super) use entry::{Attempt, RecordToSend};
 use entry::{InFlightEntry, ProposalStage, TimeStep, earlier};
 
 /// The pause while another record of the URI is being decided, which takes milliseconds.
@@ -279,34 +280,6 @@ impl InFlight {
             Some(before) => self.entries.values().any(|entry| entry.is_tried_since(before)),
             None => false,
         }
-    }
-
-    /// True if a record of this node was stored below `sequence`, and is not told yet. The log does not have
-    /// it any more, as a newer one of its URI came before it was heard; its place in the order is known.
-    pub(super) fn has_overtaken(&self, sequence: u64) -> bool {
-        matches!(self.stored.first_key_value(), Some((first, _)) if *first < sequence)
-    }
-
-    /// True if the next place of the log is that of a record of this node that can be told before it is
-    /// delivered.
-    pub(super) fn has_next(&self) -> bool {
-        let Some((first, token)) = self.stored.first_key_value() else {
-            return false;
-        };
-        *first == self.told + 1 && matches!(self.entries.get(token), Some(entry) if !entry.needs_delivery())
-    }
-
-    /// Takes out the first stored record of this node, which is told from then on.
-    pub(super) fn take_stored(&mut self) -> Option<OwnRecord> {
-        let (sequence, token) = self.stored.pop_first()?;
-        let entry = self.remove(token)?;
-        self.metrics.propose.record(entry.began.elapsed().as_secs_f64());
-        Some(OwnRecord {
-            sequence,
-            operation: entry.operation,
-            ended: self.told(sequence, entry.operation, &entry.entry),
-            entry: entry.entry,
-        })
     }
 
     /// Notes that the record at `sequence` is told, and returns the ends that are due after it.

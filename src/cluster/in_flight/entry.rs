@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidings_actors::shared_log::{Heard, LogEntry, OperationId, Proposal};
+use tidings_actors::shared_log::{LogEntry, OperationId, Proposal};
 
 use crate::{Body, Content};
 
@@ -64,16 +64,6 @@ pub(crate) struct Attempt {
     pub(crate) expected: Option<u64>,
     pub(crate) subject: Arc<str>,
     pub(crate) frame: Bytes,
-}
-
-/// A record of this node that is told from here instead of from a delivery.
-#[derive(Debug)]
-pub(crate) struct OwnRecord {
-    pub(crate) sequence: u64,
-    pub(crate) operation: OperationId,
-    pub(crate) entry: LogEntry,
-    /// The ends that are due after it.
-    pub(crate) ended: Vec<Heard>,
 }
 
 /// A proposal without an end.

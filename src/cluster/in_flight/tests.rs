@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use tidings_actors::shared_log::LoggedResource;
 
+use super::own_records::TOLD_EARLY_MAX;
 use super::*;
 use crate::{Etag, Line, LineState};
 
@@ -260,6 +261,20 @@ fn stored_records_are_told_as_far_as_they_come_next() {
     assert_eq!(table.take_next(), [8]);
     assert_eq!(table.table.told_sequence(), 8);
     assert_eq!(table.table.room(), ENTRIES_MAX);
+}
+
+#[test]
+fn deliveries_are_waited_for_while_many_proposals_are_in_flight() {
+    let mut table = Table::new();
+    for number in 0..=TOLD_EARLY_MAX as u64 {
+        table.add(number, &format!("demo://{number}"), 0);
+    }
+    table.send();
+    table.answer(0, stored(1));
+    table.answer(1, stored(2));
+    assert!(table.take_next().is_empty());
+    table.tell(1, 0, entry("demo://0", 1, &[]));
+    assert_eq!(table.take_next(), [2]);
 }
 
 #[test]
