@@ -24,13 +24,14 @@ mod listen;
 mod peek;
 mod params;
 mod handler;
+mod bus_handler;
 mod subscribe_result;
 pub mod etag_tools;
 mod http;
 mod stdio;
 mod wrap;
 
-pub use http::{Endpoint, EndpointBody};
+pub use http::{BusServer, Endpoint, EndpointBody};
 pub use options::McpOptions;
 pub use revision::{ETAG_META_KEY, Revision};
 #[doc(no_inline)]
@@ -39,4 +40,4 @@ pub use session_records::{
     OwnedSessions, RecordError, RecordFuture, RecordOwner, SessionRecords, StoredRecord,
 };
 pub use stdio::{serve_stdio, serve_stdio_as};
-pub use wrap::{Wrap, Wrapped};
+pub use wrap::{Wrap, Wrapped, WrappedServers};

@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use rmcp::model::*;
 use rmcp::service::RequestContext;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tidings::mcp::{McpOptions, Wrap};
 
@@ -78,14 +76,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let wrap = Wrap::new(tidings::Bus::builder().start()?, McpOptions::default()).await?;
     tokio::spawn(warm_up_forever(server.clone(), wrap.clone()));
-    let service = StreamableHttpService::new(
-        // Without the wrapper: `move || Ok(server.clone())`.
-        move || Ok(wrap.handler(server.clone())),
-        Arc::new(LocalSessionManager::default()),
-        StreamableHttpServerConfig::default(),
-    );
+    let endpoint = wrap.endpoint(move || server.clone());
 
-    let app = axum::Router::new().route_service("/mcp", service);
+    let app = axum::Router::new().route_service("/mcp", endpoint);
     let listener = tokio::net::TcpListener::bind(listen.as_deref().unwrap_or("127.0.0.1:8812")).await?;
     println!("listening on http://{}/mcp", listener.local_addr()?);
     axum::serve(listener, app).await?;

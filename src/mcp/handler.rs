@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
-    CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams, GetPromptResponse,
+    CustomRequest, CustomResult, ErrorCode, Extensions, GetPromptRequestParams, GetPromptResponse,
     InitializeRequestParams, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
     ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
     ReadResourceResponse, ReadResourceResult, ServerCapabilities, SubscribeRequestParams, SubscriptionFilter,
@@ -30,9 +30,15 @@ use crate::{ResourceUri, SubscribeError, SubscriptionRequest};
 
 type Context = RequestContext<RoleServer>;
 
+/// The place for the session that an `initialize` opens, and its caller.
+pub(crate) struct Opening {
+    slot: SessionSlot,
+    caller: Caller,
+}
+
 /// Answers one client's requests.
 #[derive(Clone)]
-pub(crate) struct Handler {
+pub struct Handler {
     pub(crate) server: McpContext,
     /// The session of a connection that has only one (stdio); on HTTP the request names it.
     pub(crate) own_session: Option<SessionSlot>,
@@ -44,14 +50,15 @@ impl Handler {
         self.own_session.as_ref()?.get()
     }
 
-    fn session(&self, context: &Context) -> Result<Arc<McpSession>, ErrorData> {
+    /// Returns the session of a request.
+    pub(crate) fn session(&self, context: &Context) -> Result<Arc<McpSession>, ErrorData> {
         let own = self.opened_session().cloned();
         let session = own.or_else(|| extension::<Arc<McpSession>>(context));
         session.ok_or_else(|| ErrorData::invalid_request("there is no session; send initialize first", None))
     }
 
     /// Returns the caller of a request: the one that its transport let in.
-    fn caller(&self, context: &Context) -> Caller {
+    pub(crate) fn caller(&self, context: &Context) -> Caller {
         let caller = extension::<Caller>(context);
         caller.unwrap_or_else(|| self.server.caller.next_request())
     }
@@ -63,7 +70,7 @@ impl Handler {
         revision: Revision,
         caller: &Caller,
         client: &str,
-    ) -> Result<(), ErrorData> {
+    ) -> Result<Arc<McpSession>, ErrorData> {
         let lifetime = match self.own_session {
             Some(_) => SessionLifetime::Connection,
             None => SessionLifetime::Limited,
@@ -72,27 +79,51 @@ impl Handler {
             .server
             .open_session(revision, lifetime, caller, client)
             .await?;
-        slot.set(session)
-            .map_err(|_| ErrorData::invalid_request("the connection is initialized already", None))
-    }
-
-    /// Opens the session of a connection that has only one, for a client of this name.
-    pub(crate) async fn open_own(&self, revision: Revision, client: &str) -> Result<(), ErrorData> {
-        match &self.own_session {
-            Some(slot) => self.open_into(slot, revision, &self.server.caller, client).await,
-            None => Err(ErrorData::invalid_request(
-                "the connection is initialized already",
-                None,
-            )),
+        if slot.set(session.clone()).is_err() {
+            let text = "the connection is initialized already";
+            return Err(ErrorData::invalid_request(text, None));
         }
+        Ok(session)
     }
 
-    /// Starts to send notifications to the client of a connection that has only one session.
-    pub(crate) async fn start_pump(&self, peer: Peer<RoleServer>) {
+    /// Returns the place for the session that an `initialize` opens, and its caller.
+    ///
+    /// # Errors
+    /// A connection that cannot hold a session.
+    pub(crate) fn opening(&self, context: &Context) -> Result<Opening, ErrorData> {
+        let own = self.own_session.clone();
+        let Some(slot) = own.or_else(|| extension::<SessionSlot>(context)) else {
+            return Err(ErrorData::internal_error(
+                "the connection cannot hold a session",
+                None,
+            ));
+        };
+        let caller = self.caller(context);
+        Ok(Opening { slot, caller })
+    }
+
+    /// Opens the session of a client of this name. Returns it.
+    pub(crate) async fn open(
+        &self,
+        opening: &Opening,
+        revision: Revision,
+        client: &str,
+    ) -> Result<Arc<McpSession>, ErrorData> {
+        self.open_into(&opening.slot, revision, &opening.caller, client)
+            .await
+    }
+
+    /// Starts to send notifications to a client that is ready: through rmcp, if the connection has only one
+    /// session, and else by the streams of the session that came beside the notification.
+    pub(crate) async fn start(&self, peer: Peer<RoleServer>, extensions: &Extensions) {
         if let Some(session) = self.opened_session() {
             session
                 .start_pump(peer, self.server.write_progress.as_ref())
                 .await;
+        } else if let Some(session) = beside::<Arc<McpSession>>(extensions)
+            && session.session.ready().await.is_err()
+        {
+            tracing::debug!("a session ended before its client was ready");
         }
     }
 
@@ -101,6 +132,12 @@ impl Handler {
         let cancellation = extension::<CallCancellation>(context)?;
         let session = self.session(context).ok()?;
         Some(RunningCall::begin(session, context.id.clone(), cancellation))
+    }
+
+    /// Returns true when the transport has opened the stream of a listen request, or only has it checked.
+    pub(crate) fn narrowed(&self, context: &SubscriptionContext) -> bool {
+        let request = context.request_context();
+        extension::<Arc<ListenPump>>(request).is_some() || extension::<ListenCheck>(request).is_some()
     }
 
     fn list(&self, request: Option<PaginatedRequestParams>, context: &Context) -> ListRequest {
@@ -123,8 +160,13 @@ fn revision(context: &Context) -> Revision {
 
 /// Returns a value that the transport put beside the request.
 fn extension<T: Clone + Send + Sync + 'static>(context: &Context) -> Option<T> {
-    let direct = context.extensions.get::<T>();
-    let parts = context.extensions.get::<::http::request::Parts>();
+    beside(&context.extensions)
+}
+
+/// Returns a value that the transport put beside a message.
+fn beside<T: Clone + Send + Sync + 'static>(extensions: &Extensions) -> Option<T> {
+    let direct = extensions.get::<T>();
+    let parts = extensions.get::<::http::request::Parts>();
     direct.or_else(|| parts?.extensions.get::<T>()).cloned()
 }
 
@@ -160,24 +202,14 @@ impl ServerHandler for Handler {
         request.protocol_version = info.protocol_version.clone();
         let client = request.client_info.name.clone();
         context.peer.set_peer_info(request);
-        let slot = self
-            .own_session
-            .clone()
-            .or_else(|| extension::<SessionSlot>(&context));
-        let Some(slot) = slot else {
-            return Err(ErrorData::internal_error(
-                "the connection cannot hold a session",
-                None,
-            ));
-        };
-        let caller = self.caller(&context);
-        self.open_into(&slot, revision, &caller, &client).await?;
+        let opening = self.opening(&context)?;
+        self.open(&opening, revision, &client).await?;
         Ok(info)
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         // On HTTP the endpoint handles this notification itself: rmcp has no session to pass it to.
-        self.start_pump(context.peer).await;
+        self.start(context.peer, &context.extensions).await;
     }
 
     async fn list_resources(

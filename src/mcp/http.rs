@@ -6,9 +6,12 @@
 
 mod headers;
 mod plain;
+mod served;
 mod outbox_stream;
+mod own_messages;
 mod reply;
 mod sessions;
+mod single_event;
 mod batch;
 mod fast_path;
 mod shared_sessions;
@@ -20,4 +23,7 @@ mod legacy_stream;
 mod listen_stream;
 
 pub use endpoint::Endpoint;
+pub(crate) use endpoint::http_context;
 pub use reply::EndpointBody;
+pub use served::BusServer;
+pub(crate) use served::{Kept, OwnMessages, Served};

@@ -3,13 +3,14 @@
 //! holds the end of the input back until the client has been sent everything that is pending for it.
 
 mod lines;
+mod open_streams;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, GetMeta, ProtocolVersion,
-    RequestId, ServerJsonRpcMessage, ServerNotification,
+    RequestMetaObject, ServerJsonRpcMessage, ServerNotification,
 };
 use rmcp::service::{RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -20,6 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite, Empty};
 use tokio::time::Instant;
 
 use self::lines::{InputLine, InputLines};
+use self::open_streams::{OpenListen, OpenStreams};
+use super::bus_handler::BusHandler;
 use super::handler::Handler;
 use super::listen::{AcceptedListen, ListenPump, ListenRequest, client_name};
 use super::options::McpOptions;
@@ -69,11 +72,29 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let line_max = options.body_bytes_max;
-    let stopping = bus.clone();
     // No write time-out: the process that started this one ends it, so a reader that stalls is only reported.
     let output = WriteDeadline::new(output, None);
-    let handler = handler(bus, options, caller, output.progress().clone());
+    let handler = Handler::of_connection(bus, Arc::new(options), caller, output.progress().clone());
+    serve_handler(handler, input, output).await
+}
+
+/// Serves one client with a handler of its own.
+///
+/// # Errors
+/// Those of [`serve_stdio`].
+pub(super) async fn serve_handler<H, R, W>(
+    handler: H,
+    input: R,
+    output: WriteDeadline<W>,
+) -> std::io::Result<()>
+where
+    H: BusHandler + Clone,
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let server = &handler.of_bus().server;
+    let line_max = server.options.body_bytes_max;
+    let stopping = server.bus.clone();
     let streams = OpenStreams::default();
     let transport = NarrowingTransport {
         lines: InputLines::new(input, line_max),
@@ -114,19 +135,26 @@ where
     }
 }
 
-/// Makes the handler of one connection.
-fn handler(bus: Bus, options: McpOptions, caller: Caller, progress: Arc<WriteProgress>) -> Handler {
-    Handler {
-        server: McpContext {
-            bus,
-            options: Arc::new(options),
-            transport: "stdio",
-            metrics: McpMetrics::new("stdio"),
-            write_progress: Some(progress),
-            caller,
-            limits: None,
-        },
-        own_session: Some(Arc::new(OnceLock::new())),
+impl Handler {
+    /// Makes the handler of one connection.
+    pub(super) fn of_connection(
+        bus: Bus,
+        options: Arc<McpOptions>,
+        caller: Caller,
+        progress: Arc<WriteProgress>,
+    ) -> Handler {
+        Handler {
+            server: McpContext {
+                bus,
+                options,
+                transport: "stdio",
+                metrics: McpMetrics::new("stdio"),
+                write_progress: Some(progress),
+                caller,
+                limits: None,
+            },
+            own_session: Some(Arc::new(OnceLock::new())),
+        }
     }
 }
 
@@ -137,73 +165,13 @@ type Narrowing = std::pin::Pin<Box<dyn Future<Output = Result<NarrowedListen, Se
 
 type Refusing<E> = std::pin::Pin<Box<dyn Future<Output = Result<(), E>> + Send>>;
 
-/// A listen stream of a connection.
-struct OpenListen {
-    request: RequestId,
-    /// The current etags, until they were acknowledged.
-    current: Option<Value>,
-    pump: Weak<ListenPump>,
-}
-
-/// The listen streams of a connection; some of them may have ended.
-#[derive(Clone, Default)]
-struct OpenStreams {
-    streams: Arc<Mutex<Vec<OpenListen>>>,
-}
-
-impl OpenStreams {
-    fn add(&self, stream: Option<OpenListen>) {
-        let mut streams = self.lock();
-        // Ended streams leave here, so that a long connection does not gather them.
-        streams.retain(|open| open.pump.strong_count() > 0);
-        streams.extend(stream);
-    }
-
-    /// Returns the current etags for the acknowledgement of a request.
-    fn take_current(&self, request: &RequestId) -> Option<Value> {
-        let mut streams = self.lock();
-        let open = streams.iter_mut().find(|open| open.request == *request)?;
-        open.current.take()
-    }
-
-    /// Asks every stream to end. All are asked before one of them is waited for, since they share the
-    /// deadline.
-    fn end(&self) {
-        for stream in self.lock().iter() {
-            if let Some(stream) = stream.pump.upgrade() {
-                stream.session.end();
-            }
-        }
-    }
-
-    /// Waits until every stream has handed its result to rmcp, or until the deadline.
-    async fn wait_until_ended(&self, deadline: Instant) {
-        let mut ends = Vec::new();
-        for stream in self.lock().iter() {
-            if let Some(stream) = stream.pump.upgrade() {
-                ends.push(stream.ended.subscribe());
-            }
-        }
-        for mut ended in ends {
-            // The sender is dropped with the stream, and never sends.
-            if tokio::time::timeout_at(deadline, ended.changed()).await.is_err() {
-                return;
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<OpenListen>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A transport whose listen requests arrive narrowed to the part that the bus honours, and whose wrong
 /// requests do not arrive.
-struct NarrowingTransport<R, W: AsyncWrite> {
+struct NarrowingTransport<H, R, W: AsyncWrite> {
     lines: InputLines<R>,
     /// Only written to.
     output: AsyncRwTransport<RoleServer, Empty, W>,
-    handler: Handler,
+    handler: H,
     /// A listen request on its way in; kept here because rmcp may drop the future of `receive` and call
     /// again.
     narrowing: Option<Narrowing>,
@@ -218,8 +186,9 @@ struct NarrowingTransport<R, W: AsyncWrite> {
     end_of_input: Option<Instant>,
 }
 
-impl<R, W> Transport<RoleServer> for NarrowingTransport<R, W>
+impl<H, R, W> Transport<RoleServer> for NarrowingTransport<H, R, W>
 where
+    H: BusHandler + Clone,
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
@@ -272,8 +241,9 @@ where
     }
 }
 
-impl<R, W> NarrowingTransport<R, W>
+impl<H, R, W> NarrowingTransport<H, R, W>
 where
+    H: BusHandler + Clone,
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
@@ -296,7 +266,7 @@ where
         if !is_listen(&message) {
             return Some(message);
         }
-        self.narrowing = Some(Box::pin(narrow(self.handler.server.clone(), message)));
+        self.narrowing = Some(Box::pin(narrow(self.handler.clone(), message)));
         None
     }
 
@@ -320,7 +290,7 @@ where
         self.streams.wait_until_ended(deadline).await;
         // A client that never said it is ready is sent no notifications, so there is nothing to wait for.
         if self.initialized
-            && let Some(session) = self.handler.opened_session()
+            && let Some(session) = self.handler.of_bus().opened_session()
         {
             end_session(session, deadline).await;
         }
@@ -384,15 +354,24 @@ fn meta_value(message: &ClientJsonRpcMessage, key: &str) -> Option<Value> {
     }
 }
 
+/// Returns the `_meta` of a request.
+fn meta_of(message: &ClientJsonRpcMessage) -> Option<RequestMetaObject> {
+    match message {
+        ClientJsonRpcMessage::Request(request) => Some(request.request.get_meta().clone()),
+        _ => None,
+    }
+}
+
 /// Opens the subscriptions of a listen request, and leaves the accepted part in the request. rmcp then
 /// acknowledges exactly the filter that it reads.
-async fn narrow(
-    server: McpContext,
+async fn narrow<H: BusHandler>(
+    handler: H,
     mut message: ClientJsonRpcMessage,
 ) -> Result<NarrowedListen, ServerJsonRpcMessage> {
     let mut opened = None;
     let etags = meta_value(&message, ETAG_META_KEY);
     let client = client_name(meta_value(&message, CLIENT_INFO_META_KEY).as_ref());
+    let meta = meta_of(&message);
     if let ClientJsonRpcMessage::Request(request) = &mut message
         && let ClientRequest::SubscriptionsListenRequest(listen) = &mut request.request
     {
@@ -402,13 +381,20 @@ async fn narrow(
             etags,
             client,
         };
+        let server = &handler.of_bus().server;
         let caller = server.caller.next_request();
-        let accepted = AcceptedListen::open(&server, requested, SessionLifetime::Connection, &caller).await;
+        let prepared = handler
+            .before_listen(&requested.filter, meta.unwrap_or_default())
+            .await;
+        let accepted = match prepared {
+            Ok(()) => AcceptedListen::open(server, requested, SessionLifetime::Connection, &caller).await,
+            Err(refusal) => Err(refusal),
+        };
         let mut accepted =
             accepted.map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
         listen.params.notifications.clone_from(&accepted.filter);
         let current = accepted.current.take();
-        let stream = Arc::new(ListenPump::new(&server, accepted));
+        let stream = Arc::new(ListenPump::new(server, accepted));
         opened = Some(OpenListen {
             request: request.id.clone(),
             current,

@@ -7,11 +7,10 @@ use rmcp::model::{
     ClientNotification, ClientRequest, CustomResult, InitializeResult, ProtocolVersion, ServerResult,
 };
 use rmcp::service::{NotificationContext, RequestContext};
-use rmcp::{ErrorData, RoleServer, Service};
+use rmcp::{ErrorData, RoleServer, ServerHandler, Service};
 use serde_json::{Value, json};
 
 use super::convert::etag_meta;
-use super::handler::Handler;
 use crate::Etag;
 
 /// The place beside a request where the handler leaves the current etag, for a client that said which one it
@@ -32,9 +31,9 @@ impl CurrentEtag {
 }
 
 /// The handler of a connection whose bytes rmcp writes.
-pub(super) struct ConnectionHandler(pub(super) Handler);
+pub(super) struct ConnectionHandler<H>(pub(super) H);
 
-impl Service<RoleServer> for ConnectionHandler {
+impl<H: ServerHandler> Service<RoleServer> for ConnectionHandler<H> {
     async fn handle_request(
         &self,
         request: ClientRequest,

@@ -5,11 +5,15 @@
 //! `_meta` and by the bus's own items.
 
 mod client_view;
+mod absent_client;
 mod content;
 mod listed;
 mod learn;
 mod wrapped;
 mod forward;
+mod rights;
+mod wrapped_servers;
+mod serve;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,17 +22,19 @@ use std::time::Duration;
 
 use rmcp::ServerHandler;
 
+use self::absent_client::AbsentClient;
 use self::client_view::ClientView;
 use self::content::KnownContent;
 use self::listed::ListedItems;
 pub use self::wrapped::Wrapped;
+pub use self::wrapped_servers::WrappedServers;
 use super::etag_tools;
 use super::handler::Handler;
 use super::options::McpOptions;
 use super::session::McpContext;
 use crate::auth::Caller;
 use crate::metrics::McpMetrics;
-use crate::{Bus, Closed, Etag, ListKind, PublishError, ResourceUri};
+use crate::{Bus, Closed, Etag, ListKind, PublishError, ResourceUri, SubscriberId};
 
 /// The shortest time between two rounds of [`Wrap::refresh_every`].
 const REFRESH_MIN: Duration = Duration::from_millis(10);
@@ -84,6 +90,10 @@ struct WrapState {
     /// handler that holds a `Wrap` makes no cycle.
     clients: Mutex<BTreeMap<u64, ClientView>>,
     next_id: AtomicU64,
+    /// The handlers of the sessions that an endpoint has, by the ids of the sessions at the bus.
+    handlers_of_sessions: Mutex<HashMap<SubscriberId, u64>>,
+    /// Stands for clients that rmcp has no connection to.
+    absent_client: AbsentClient,
 }
 
 impl Wrap {
@@ -102,6 +112,8 @@ impl Wrap {
             list_changes: Default::default(),
             clients: Mutex::default(),
             next_id: AtomicU64::new(1),
+            handlers_of_sessions: Mutex::default(),
+            absent_client: AbsentClient::start(),
         };
         Ok(Wrap {
             state: Arc::new(state),
@@ -123,6 +135,11 @@ impl Wrap {
             },
             own_session: Some(Arc::new(OnceLock::new())),
         };
+        self.handler_over(bus_handler, Arc::new(inner))
+    }
+
+    /// Wraps the handler of one client beside a handler of the bus that its transport made.
+    fn handler_over<H: ServerHandler>(&self, bus_handler: Handler, inner: Arc<H>) -> Wrapped<H> {
         let id = self.state.next_id.fetch_add(1, Ordering::Relaxed);
         Wrapped::new(id, inner, bus_handler, self.clone())
     }
@@ -201,6 +218,11 @@ impl Wrap {
                 }
             }
         });
+    }
+
+    fn handlers_of_sessions(&self) -> MutexGuard<'_, HashMap<SubscriberId, u64>> {
+        let handlers = &self.state.handlers_of_sessions;
+        handlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, ClientView>> {

@@ -7,6 +7,7 @@
 
 mod notes;
 mod client;
+mod transports;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,10 +231,9 @@ async fn unknown_uri_is_refused_by_name() {
     assert_eq!(wrap.bus().stats().await.unwrap().resources, 0);
 }
 
-#[tokio::test]
-async fn other_requests_reach_wrapped_server() {
+async fn other_requests_reach_wrapped_server(over: Over) {
     let (wrap, notes) = wrap().await;
-    let client = Client::connect(Over::Http, &wrap, &notes).await;
+    let client = Client::connect(over, &wrap, &notes).await;
     let info = client.peer().peer_info().unwrap();
     assert_eq!(info.server_info.as_ref().unwrap().name, "notes");
     let completed = client
@@ -260,6 +260,11 @@ async fn other_requests_reach_wrapped_server() {
         sampled.content[0].as_text().unwrap().text,
         "the model says: in short"
     );
+}
+
+#[tokio::test]
+async fn other_requests_reach_wrapped_server_over_http() {
+    other_requests_reach_wrapped_server(Over::Http).await;
 }
 
 #[tokio::test]

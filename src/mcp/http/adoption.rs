@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use super::endpoint::EndpointState;
 use super::reply::{self, Refusal};
+use super::served::Served;
 use super::sessions::HeldBySession;
 use super::shared_sessions::SharedSessions;
 use crate::auth::Caller;
@@ -75,7 +76,7 @@ struct OpenedHere {
     place: Option<Place>,
 }
 
-impl EndpointState {
+impl<S: Served> EndpointState<S> {
     /// Takes a session over that this node does not have.
     ///
     /// # Errors

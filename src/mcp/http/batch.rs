@@ -72,12 +72,12 @@ pub(super) async fn response_in(answer: Answer) -> Option<String> {
     None
 }
 
-fn is_response(message: &str) -> bool {
+pub(super) fn is_response(message: &str) -> bool {
     matches!(Peek::of(message.as_bytes()), Ok(peek) if peek.is_response())
 }
 
 /// Returns the data of an event that has it on one line, as rmcp writes them.
-fn data_of(event: &[u8]) -> Option<String> {
+pub(super) fn data_of(event: &[u8]) -> Option<String> {
     let data = std::str::from_utf8(event)
         .ok()?
         .lines()

@@ -11,7 +11,6 @@ use ::http::request::Parts;
 use ::http::{Method, Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
-use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::value::RawValue;
 
@@ -19,6 +18,7 @@ use super::fast_path::FastPath;
 use super::headers::{self, SESSION_ID};
 use super::outbox_stream::{OpenStream, StreamPermit};
 use super::reply::{self, EndpointBody, Refusal};
+use super::served::{BusServer, Served};
 use super::sessions::Sessions;
 use super::shared_sessions::{self, SessionsOfEndpoint, SharedSessions};
 use crate::auth::Caller;
@@ -39,14 +39,24 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 ///
 /// Connections that are carried on the bus's own threads ([`Bus::shards`]) are woken without crossing
 /// threads; any other tokio runtime works too.
-#[derive(Clone)]
-pub struct Endpoint {
-    pub(super) state: Arc<EndpointState>,
+///
+/// [`Wrap::endpoint`](crate::mcp::Wrap::endpoint) makes one for a server that is written with rmcp.
+pub struct Endpoint<S: Served = BusServer> {
+    pub(super) state: Arc<EndpointState<S>>,
+}
+
+impl<S: Served> Clone for Endpoint<S> {
+    fn clone(&self) -> Endpoint<S> {
+        Endpoint {
+            state: self.state.clone(),
+        }
+    }
 }
 
 /// The parts of an endpoint that its requests share.
-pub(super) struct EndpointState {
-    pub(super) rmcp: StreamableHttpService<Handler, NeverSessionManager>,
+pub(super) struct EndpointState<S: Served> {
+    pub(super) served: S,
+    pub(super) rmcp: StreamableHttpService<S::Handler, S::Sessions>,
     access: Access,
     pub(super) fast_path: FastPath,
     pub(super) server: McpContext,
@@ -57,7 +67,7 @@ pub(super) struct EndpointState {
     pub(super) limits: SharedLimits,
 }
 
-impl Endpoint {
+impl Endpoint<BusServer> {
     /// Makes an endpoint that answers requests whose `Host` is a loopback name and whose `Origin`, if there
     /// is one, is too.
     pub fn new(bus: Bus, options: McpOptions) -> Endpoint {
@@ -72,7 +82,8 @@ impl Endpoint {
 
     /// Makes an endpoint that shares `limits` with others. They replace the `per_peer_max` of `options`.
     pub fn with_limits(bus: Bus, options: McpOptions, access: Access, limits: SharedLimits) -> Endpoint {
-        Endpoint::build(bus, options, access, (limits, None))
+        let server = http_context(bus, Arc::new(options), limits.clone());
+        Endpoint::build(bus_server(&server), server, access, (limits, None))
     }
 
     /// Makes an endpoint whose sessions go on at other nodes, which share `records` with this one. The bus of
@@ -84,32 +95,23 @@ impl Endpoint {
         limits: SharedLimits,
         records: Arc<dyn SessionRecords>,
     ) -> Endpoint {
-        Endpoint::build(bus, options, access, (limits, Some(records)))
+        let server = http_context(bus, Arc::new(options), limits.clone());
+        Endpoint::build(bus_server(&server), server, access, (limits, Some(records)))
     }
+}
 
-    fn build(
-        bus: Bus,
-        options: McpOptions,
+impl<S: Served> Endpoint<S> {
+    pub(crate) fn build(
+        served: S,
+        server: McpContext,
         access: Access,
         (limits, records): (SharedLimits, Option<Arc<dyn SessionRecords>>),
-    ) -> Endpoint {
-        let server = McpContext {
-            bus,
-            options: Arc::new(options),
-            transport: "http",
-            metrics: McpMetrics::new("http"),
-            write_progress: None,
-            caller: Caller::unlimited(None),
-            limits: Some(limits.clone()),
-        };
-        let handler = Handler {
-            server: server.clone(),
-            own_session: None,
-        };
+    ) -> Endpoint<S> {
+        let handlers = served.clone();
         let rmcp = StreamableHttpService::new(
-            move || Ok(handler.clone()),
-            Arc::new(NeverSessionManager::default()),
-            rmcp_config(&server.options),
+            move || Ok(handlers.handler()),
+            served.sessions(),
+            rmcp_config(&server.options, S::KEEPS_SESSIONS),
         );
         let sessions = Arc::<Sessions>::default();
         let (shared, tasks) = match &records {
@@ -122,7 +124,8 @@ impl Endpoint {
         let state = Arc::new(EndpointState {
             rmcp,
             access,
-            fast_path: FastPath::new(&server, sessions.clone()),
+            fast_path: FastPath::new(&server, &served.implementation(), sessions.clone()),
+            served,
             server,
             sessions,
             shared,
@@ -163,8 +166,9 @@ impl Endpoint {
     }
 }
 
-impl<B> tower_service::Service<Request<B>> for Endpoint
+impl<S, B> tower_service::Service<Request<B>> for Endpoint<S>
 where
+    S: Served,
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Display,
@@ -183,13 +187,36 @@ where
     }
 }
 
-/// Configures rmcp's service: no sessions of its own, and no rule of hosts, since [`Access`] has one.
-fn rmcp_config(options: &McpOptions) -> StreamableHttpServerConfig {
+/// Makes the context of the requests over HTTP.
+pub(crate) fn http_context(bus: Bus, options: Arc<McpOptions>, limits: SharedLimits) -> McpContext {
+    McpContext {
+        bus,
+        options,
+        transport: "http",
+        metrics: McpMetrics::new("http"),
+        write_progress: None,
+        caller: Caller::unlimited(None),
+        limits: Some(limits),
+    }
+}
+
+fn bus_server(server: &McpContext) -> BusServer {
+    BusServer::new(Handler {
+        server: server.clone(),
+        own_session: None,
+    })
+}
+
+/// Configures rmcp's service: sessions only for handlers that need one, and no rule of hosts, since [`Access`] has one.
+fn rmcp_config(options: &McpOptions, keeps_sessions: bool) -> StreamableHttpServerConfig {
     let mut config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
         .disable_allowed_origins();
-    // Sessions are kept here, so rmcp takes every request for one without.
-    config.legacy_session_mode = false;
+    // Sessions are kept here, so rmcp takes every request for one without, unless the handler of a client
+    // lives as long as its session.
+    config.legacy_session_mode = keeps_sessions;
+    // Clients learn it from the streams of sessions, which are not rmcp's.
+    config.sse_retry = None;
     // rmcp still answers with a stream when a tool sends messages before its answer.
     config.json_response = true;
     config.max_request_body_bytes = options.body_bytes_max;
@@ -197,7 +224,7 @@ fn rmcp_config(options: &McpOptions) -> StreamableHttpServerConfig {
 }
 
 /// Sweeps ended sessions out of the table for as long as the endpoint lives.
-fn sweep_sessions(state: &Arc<EndpointState>) {
+fn sweep_sessions<S: Served>(state: &Arc<EndpointState<S>>) {
     // Weak: the sweep would otherwise keep an endpoint alive that its server has dropped.
     let weak = Arc::downgrade(state);
     let Some(shard) = state.server.bus.shards().first() else {
@@ -212,7 +239,7 @@ fn sweep_sessions(state: &Arc<EndpointState>) {
     });
 }
 
-impl EndpointState {
+impl<S: Served> EndpointState<S> {
     /// Lets a request in by the rule of hosts and origins, by the rate of its caller, and by its headers.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ::http::request::Parts;
 use ::http::{HeaderMap, StatusCode};
+use rmcp::model::Implementation;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
@@ -20,6 +21,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::headers::{MCP_METHOD, MCP_NAME, PROTOCOL_VERSION, SESSION_ID, is_plain_post, sole};
 use super::plain::{PlainMeta, is_plain_id};
 use super::reply::{self, Answer};
+use super::served::Served;
 use super::sessions::Sessions;
 use crate::Bus;
 use crate::auth::{Caller, Object, Right};
@@ -49,18 +51,18 @@ struct KnownTool {
 }
 
 impl FastPath {
-    pub(super) fn new(server: &McpContext, sessions: Arc<Sessions>) -> FastPath {
+    pub(super) fn new(server: &McpContext, info: &Implementation, sessions: Arc<Sessions>) -> FastPath {
         FastPath {
             bus: server.bus.clone(),
             metrics: server.metrics.clone(),
             sessions,
-            meta: to_raw_value(&json!({ SERVER_INFO_META_KEY: server.server_info() })).ok(),
+            meta: to_raw_value(&json!({ SERVER_INFO_META_KEY: info })).ok(),
             tool: RwLock::default(),
         }
     }
 
     /// Answers a plain poll. Returns none for every other request, and then has had no effect.
-    pub(super) async fn answer(&self, parts: &Parts, body: &[u8]) -> Option<Answer> {
+    pub(super) async fn answer<S: Served>(&self, served: &S, parts: &Parts, body: &[u8]) -> Option<Answer> {
         let headers = &parts.headers;
         let caller = Caller::of(&parts.extensions);
         // A read of the latest state waits for a server.
@@ -84,6 +86,10 @@ impl FastPath {
             && !(caller.sees(Right::Call, Object::Tool(GetResourceEtag::NAME))
                 && caller.sees(Right::Read, Object::Resource(uri)))
         {
+            return None;
+        }
+        let of_session = session.as_ref().map(|session| session.session.id());
+        if !served.before_poll(uri, of_session, body).await {
             return None;
         }
         let verdict = handler.at_once(uri, client_etag)?;

@@ -7,7 +7,9 @@ use ::http::request::Parts;
 use super::endpoint::EndpointState;
 use super::headers::{self, EVENT_STREAM, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
+use super::own_messages::WithOwnMessages;
 use super::reply::{self, Answer, Refusal};
+use super::served::Served;
 use crate::Position;
 use crate::mcp::frames::{FrameFormat, event_ids};
 use crate::mcp::revision::Revision;
@@ -18,7 +20,7 @@ use crate::metrics::{self, Limit};
 /// one, because a client may open its new stream before the server has noticed that the old one broke.
 const STREAMS_PER_SESSION_MAX: usize = 4;
 
-impl EndpointState {
+impl<S: Served> EndpointState<S> {
     /// Opens the stream of a session.
     pub(super) async fn get(&self, parts: &Parts) -> Result<Answer, Refusal> {
         check_version(&parts.headers)?;
@@ -42,6 +44,12 @@ impl EndpointState {
         let first_frame = format.first_frame(reader.position());
         let owner = StreamOwner::Session(session);
         let stream = OutboxStream::new(reader, format, first_frame, owner, open);
+        if S::KEEPS_SESSIONS
+            && let Some(key) = headers::text(&parts.headers, &SESSION_ID)
+            && let Some(messages) = self.served.own_messages(key).await
+        {
+            return Ok(reply::events_of(WithOwnMessages::new(stream, messages)));
+        }
         Ok(reply::events(stream, parts.extensions.get()))
     }
 

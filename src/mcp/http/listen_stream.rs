@@ -19,6 +19,7 @@ use super::headers::{EVENT_STREAM, MCP_METHOD, PROTOCOL_VERSION, is_plain_post, 
 use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
 use super::plain::{PlainMeta, is_plain_id};
 use super::reply::{self, Answer, Refusal};
+use super::served::Served;
 use crate::auth::Caller;
 use crate::mcp::frames::FrameFormat;
 use crate::mcp::listen::{AcceptedListen, ListenCheck, ListenRequest, client_name};
@@ -55,7 +56,7 @@ struct AnyListenParams {
     meta: Value,
 }
 
-impl EndpointState {
+impl<S: Served> EndpointState<S> {
     /// Opens a listen stream: checks the request, begins its subscriptions, and streams from the outbox.
     pub(super) async fn listen(
         &self,
@@ -80,6 +81,8 @@ impl EndpointState {
         }
         let unlimited = &self.server.caller;
         let caller = Caller::of(&parts.extensions).unwrap_or(unlimited);
+        let kept = self.served.before_listen(&requested.filter, params).await;
+        let kept = kept.map_err(|refusal| reply::refused_stream(id, &refusal))?;
         let accepted = AcceptedListen::open(&self.server, requested, SessionLifetime::Limited, caller).await;
         let accepted = accepted.map_err(|refusal| reply::refused_stream(id, &refusal))?;
         let is_empty = accepted.is_empty();
@@ -89,12 +92,15 @@ impl EndpointState {
             current,
             ..
         } = accepted;
-        let Some((first, last)) = first_and_last(id, filter, current, self.server.server_info()) else {
+        let Some((first, last)) = first_and_last(id, filter, current, self.served.implementation()) else {
             return Err(reply::internal_error("the acknowledgement could not be made").into());
         };
         if is_empty {
             // Nothing could ever be sent, so the stream would only hold a permit.
             return Ok(reply::finished(&first, &last));
+        }
+        if let Some(kept) = kept {
+            session.hold(kept);
         }
         let reader = session.reader();
         follow_connection(&reader, &parts);

@@ -14,6 +14,8 @@ use super::batch;
 use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
+use super::served::Served;
+use super::single_event;
 use crate::auth::{Caller, Object, Right};
 use crate::http::Counted;
 use crate::http::problem::Problem;
@@ -24,7 +26,7 @@ use crate::mcp::running_calls::CallCancellation;
 use crate::mcp::session::{McpSession, SessionSlot};
 use crate::mcp::subscribe_result::CurrentEtag;
 
-impl EndpointState {
+impl<S: Served> EndpointState<S> {
     /// Answers a POST, whose head is judged before a byte of its body is read.
     pub(super) async fn receive_post<B>(&self, parts: Parts, body: B) -> Result<Answer, Refusal>
     where
@@ -59,7 +61,7 @@ impl EndpointState {
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return Box::pin(self.batch(parts, &body)).await;
         }
-        if let Some(answer) = self.fast_path.answer(&parts, &body).await {
+        if let Some(answer) = self.fast_path.answer(&self.served, &parts, &body).await {
             return Ok(answer);
         }
         // Boxed: rmcp's part is kilobytes of state, which every request would carry along however it is
@@ -147,6 +149,11 @@ impl EndpointState {
         body: Bytes,
     ) -> Result<Answer, Refusal> {
         Ok(match peek.notification() {
+            Some("notifications/initialized") if S::KEEPS_SESSIONS => {
+                // The handler decides when its client is ready to be told of the lists.
+                parts.extensions.insert(session);
+                self.forward(parts, body).await
+            }
             Some("notifications/initialized") => {
                 if session.session.ready().await.is_err() {
                     // The notification has no answer that could say so; the client's next request gets a 404.
@@ -161,6 +168,8 @@ impl EndpointState {
                 }
                 self.forward(parts, body).await
             }
+            // An answer to a request of the handler, which is as old as the session.
+            None if peek.is_response() && S::KEEPS_SESSIONS => self.forward(parts, body).await,
             // The server sends no requests in a session, so a response answers none of them.
             None if peek.is_response() => reply::accepted(),
             None => {
@@ -173,7 +182,7 @@ impl EndpointState {
                 let answer = match peek.subscribe_id() {
                     Some(id) => self.subscribe(parts, id, body).await,
                     None if peek.is_tool_call() => self.tool_call(parts, body).await,
-                    None => self.forward(parts, body).await,
+                    None => self.request(parts, body).await,
                 };
                 match recorded {
                     Some(session) => self.with_record(&session, peek, answer).await,
@@ -187,7 +196,7 @@ impl EndpointState {
     async fn subscribe(&self, mut parts: Parts, id: &RawValue, body: Bytes) -> Answer {
         let current = CurrentEtag::default();
         parts.extensions.insert(current.clone());
-        let answer = self.forward(parts, body).await;
+        let answer = self.request(parts, body).await;
         match current.result() {
             Some(result) => reply::result(id, &result),
             None => answer,
@@ -202,7 +211,17 @@ impl EndpointState {
         tokio::select! {
             biased;
             () = cancellation.cancelled() => reply::no_response(),
-            answer = self.forward(parts, body) => answer,
+            answer = self.request(parts, body) => answer,
+        }
+    }
+
+    /// Lets rmcp answer a request of a session. With sessions of its own rmcp answers with a stream, which
+    /// is only of use if messages come before the response.
+    async fn request(&self, parts: Parts, body: Bytes) -> Answer {
+        let answer = self.forward(parts, body).await;
+        match S::KEEPS_SESSIONS {
+            true => single_event::as_json(answer).await,
+            false => answer,
         }
     }
 
@@ -219,11 +238,13 @@ impl EndpointState {
         let slot: SessionSlot = Arc::new(OnceLock::new());
         parts.extensions.insert(slot.clone());
         parts.headers.remove(SESSION_ID);
-        let mut answer = self.forward(parts.clone(), body).await;
+        let mut answer = self.request(parts.clone(), body).await;
+        // The id is that of rmcp's session if there is one.
+        let kept = answer.headers_mut().remove(SESSION_ID);
         let Some(session) = slot.get() else {
             return Ok(reply::unavailable_if_full(answer).await);
         };
-        let key = self.add_session(&parts, peek, session, place).await?;
+        let key = self.add_session(&parts, peek, session, (place, kept)).await?;
         if let Ok(key) = HeaderValue::from_str(&key) {
             answer.headers_mut().insert(SESSION_ID, key);
         }

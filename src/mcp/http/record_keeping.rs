@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use ::http::StatusCode;
 use ::http::request::Parts;
+use ::http::{HeaderValue, StatusCode};
 
 use super::adoption::principal_of;
 use super::endpoint::EndpointState;
 use super::reply::{self, Answer, Refusal};
+use super::served::Served;
 use super::sessions::{self, HeldBySession};
 use super::shared_sessions::SharedSessions;
 use crate::ResourceUri;
@@ -20,8 +21,9 @@ use crate::mcp::session::McpSession;
 use crate::mcp::session_record::{RecentMoves, RecordHead};
 use crate::mcp::shared_session::{SaveProblem, now};
 
-impl EndpointState {
-    /// Adds a session that `initialize` opened, with its record. Returns its id.
+impl<S: Served> EndpointState<S> {
+    /// Adds a session that `initialize` opened, with its record. Returns its id, which is that of the session
+    /// that rmcp keeps, if it does.
     ///
     /// # Errors
     /// The refusal where the record cannot be written, or no id be made.
@@ -30,12 +32,15 @@ impl EndpointState {
         parts: &Parts,
         peek: &Peek<'_>,
         session: &Arc<McpSession>,
-        place: Option<Place>,
+        (place, kept): (Option<Place>, Option<HeaderValue>),
     ) -> Result<String, Refusal> {
-        let key = sessions::new_id().map_err(|error| {
-            let text = format!("no session id could be made: {error}");
-            Refusal::from(reply::internal_error(&text))
-        })?;
+        let key = match kept.as_ref().map(HeaderValue::to_str) {
+            Some(Ok(key)) => key.to_owned(),
+            _ => sessions::new_id().map_err(|error| {
+                let text = format!("no session id could be made: {error}");
+                Refusal::from(reply::internal_error(&text))
+            })?,
+        };
         if let Some(shared) = &self.shared
             && let Err(problem) = begin_record(shared, &key, parts, peek, session).await
         {
@@ -43,7 +48,8 @@ impl EndpointState {
             session.session.end();
             return Err(reply::session_unavailable(peek.id(), &problem).into());
         }
-        let held = HeldBySession::new(place, session);
+        let mut held = HeldBySession::new(place, session);
+        held.server = self.served.keep_session(&key);
         self.sessions.insert_as(&key, session.clone(), held);
         Ok(key)
     }

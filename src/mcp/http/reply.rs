@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::headers;
 use super::outbox_stream::OutboxStream;
+use super::own_messages::WithOwnMessages;
 use crate::http::stream_handover::StreamHandover;
 use crate::http::{BodyFault, Exceeded};
 use crate::mcp::revision::Revision;
@@ -280,6 +281,11 @@ pub(super) fn events(stream: OutboxStream, handover: Option<&StreamHandover>) ->
         Some(handover) => handover.hand_over(Box::new(stream)).map(BodyExt::boxed),
         None => Response::new(stream.boxed()),
     })
+}
+
+/// Answers with a stream that no server writes by itself.
+pub(super) fn events_of(stream: WithOwnMessages) -> Answer {
+    as_events(Response::new(stream.boxed()))
 }
 
 /// Answers with a stream that ends with its second message.

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::served::Kept;
 use crate::EndReason;
 use crate::auth::Caller;
 use crate::http::Place;
@@ -18,6 +19,8 @@ const ENDED_MAX: usize = 1_024;
 pub(super) struct HeldBySession {
     place: Option<Place>,
     end: Option<EndOfShared>,
+    /// The server's part of the session.
+    pub(super) server: Option<Kept>,
 }
 
 impl HeldBySession {
@@ -27,11 +30,15 @@ impl HeldBySession {
             shared: shared.clone(),
             session: Arc::downgrade(&session.session),
         });
-        HeldBySession { place, end }
+        HeldBySession {
+            place,
+            end,
+            server: None,
+        }
     }
 
     fn is_empty(&self) -> bool {
-        self.place.is_none() && self.end.is_none()
+        self.place.is_none() && self.end.is_none() && self.server.is_none()
     }
 }
 

@@ -56,6 +56,9 @@ type Context = RequestContext<RoleServer>;
 trait WrappedServer: Send + Sync {
     fn read(&self, uri: String, context: Context) -> BoxFuture<Result<ReadResourceResult, ErrorData>>;
 
+    /// Returns true when the server has a tool of that name, as far as it knows without listing them.
+    fn has_tool(&self, name: &str) -> bool;
+
     /// Returns every item of a list, as JSON.
     fn list(&self, list: ServerList, context: Context) -> BoxFuture<Result<Vec<Value>, ErrorData>>;
 }
@@ -103,6 +106,11 @@ impl ClientView {
         !self.context.peer.is_transport_closed()
     }
 
+    /// Returns true when the wrapped server has a tool of that name, as far as it knows without listing them.
+    pub(super) fn has_tool(&self, name: &str) -> bool {
+        self.server.has_tool(name)
+    }
+
     pub(super) async fn read(&self, uri: &str) -> Result<ReadResourceResult, ErrorData> {
         in_time(self.server.read(uri.to_owned(), self.context.clone())).await
     }
@@ -136,6 +144,10 @@ impl<H: ServerHandler> WrappedServer for ServerOf<H> {
                 )),
             }
         })
+    }
+
+    fn has_tool(&self, name: &str) -> bool {
+        self.0.get_tool(name).is_some()
     }
 
     fn list(&self, list: ServerList, context: Context) -> BoxFuture<Result<Vec<Value>, ErrorData>> {

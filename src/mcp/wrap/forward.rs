@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::client_view::{ClientView, ServerList, declares};
 use super::wrapped::{Wrapped, if_implemented};
 use crate::ResourceUri;
+use crate::auth::{Object, Right};
 use crate::mcp::listen::{ListenRequest, client_name};
 use crate::mcp::revision::{ETAG_META_KEY, Revision};
 use crate::mcp::{convert, error, lists};
@@ -90,17 +91,20 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     ) -> Result<InitializeResult, ErrorData> {
         self.client_view(&context);
         let name = request.client_info.name.clone();
+        let opening = self.bus_handler.opening(&context)?;
         let mut info = self.inner.initialize(request, context).await?;
         let revision = Revision::negotiated(Some(&info.protocol_version));
         revision.declare_capabilities(&mut info.capabilities);
-        self.bus_handler.open_own(revision, &name).await?;
+        let session = self.bus_handler.open(&opening, revision, &name).await?;
+        self.remember_session(session.session.id());
         Ok(info)
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let peer = context.peer.clone();
         let meta = RequestMetaObject::default();
-        let client = ClientView::of_peer(&self.inner, peer.clone(), meta, context.extensions.clone());
+        let extensions = context.extensions.clone();
+        let client = ClientView::of_peer(&self.inner, peer.clone(), meta, extensions.clone());
         // A task of its own: rmcp keeps this handler, and with it the session, for as long as the
         // notification is being handled.
         let inner = self.inner.clone();
@@ -112,7 +116,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         }
         // Lists first: the client's first notifications are about the lists that the server has now.
         if self.wrap.learn_lists(&client).await.is_ok() {
-            self.bus_handler.start_pump(peer).await;
+            self.bus_handler.start(peer, &extensions).await;
         }
     }
 
@@ -128,6 +132,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         context: Context,
     ) -> Result<ListResourcesResult, ErrorData> {
         self.client_view(&context);
+        let visible = self.visible(&context);
         let mut result = ListResourcesResult::default();
         if declares(&*self.inner, ServerList::Resources) {
             result = self
@@ -153,6 +158,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
             let added = added.into_iter().filter(|item| !known.contains(&item.uri));
             result.resources.extend(added);
         }
+        visible.keep_resources(&mut result.resources);
         Ok(result)
     }
 
@@ -162,6 +168,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         context: Context,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         self.client_view(&context);
+        let visible = self.visible(&context);
         let mut result = ListResourceTemplatesResult::default();
         if declares(&*self.inner, ServerList::Templates) {
             result = self
@@ -179,11 +186,13 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
             let added = added.iter().map(|template| convert::template(template));
             result.resource_templates.extend(added);
         }
+        visible.keep_templates(&mut result.resource_templates);
         Ok(result)
     }
 
     async fn list_tools(&self, request: Page, context: Context) -> Result<ListToolsResult, ErrorData> {
         self.client_view(&context);
+        let visible = self.visible(&context);
         let mut result = ListToolsResult::default();
         if declares(&*self.inner, ServerList::Tools) {
             result = self
@@ -202,11 +211,13 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
             added.retain(|tool| !known.contains(tool.name()));
             result.tools.extend(convert::tools(&added));
         }
+        visible.keep_tools(&mut result.tools);
         Ok(result)
     }
 
     async fn list_prompts(&self, request: Page, context: Context) -> Result<ListPromptsResult, ErrorData> {
         self.client_view(&context);
+        let visible = self.visible(&context);
         let mut result = ListPromptsResult::default();
         if declares(&*self.inner, ServerList::Prompts) {
             result = self
@@ -225,6 +236,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
             added.retain(|prompt| !known.contains(prompt.name()));
             result.prompts.extend(convert::prompts(&added));
         }
+        visible.keep_prompts(&mut result.prompts);
         Ok(result)
     }
 
@@ -234,6 +246,9 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
         self.client_view(&context);
+        if !self.may(&context, Right::Read, Object::Resource(&request.uri)) {
+            return self.bus_handler.read_resource(request, context).await;
+        }
         let Ok(uri) = ResourceUri::new(&request.uri) else {
             return self
                 .options()
@@ -285,11 +300,25 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         if self.is_of_bus(ServerList::Tools, &request.name, &client).await? {
             return self.call_bus_tool(request, context).await;
         }
+        if !self.may(&context, Right::Call, Object::Tool(&request.name)) {
+            return self.bus_handler.call_tool(request, context).await;
+        }
+        let caller = self.bus_handler.caller(&context);
+        // Held until the call has ended.
+        let _place = self.bus_handler.server.tool_place(&caller)?;
         // rmcp cancels the call of the wrapped server once the endpoint has seen the cancellation.
         let _running = self.bus_handler.running_call(&context);
-        self.options()
+        let call = self.bus_handler.server.metrics.call_begins();
+        let answer = self
+            .options()
             .answered(|| self.inner.call_tool(request, context))
-            .await
+            .await;
+        call.ended(match &answer {
+            Ok(CallToolResponse::Complete(result)) => result.is_error != Some(true),
+            Ok(_) => true,
+            Err(_) => false,
+        });
+        answer
     }
 
     async fn get_prompt(
@@ -301,6 +330,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         if !self
             .is_of_bus(ServerList::Prompts, &request.name, &client)
             .await?
+            && self.may(&context, Right::Read, Object::Prompt(&request.name))
         {
             return self
                 .options()
@@ -350,6 +380,9 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        if self.bus_handler.narrowed(&context) {
+            return self.bus_handler.listen(context).await;
+        }
         let filter = context.accepted().clone();
         let uris = filter.resource_subscriptions.clone().unwrap_or_default();
         let changes_before = self.changes_at_acknowledgement(context.requested());

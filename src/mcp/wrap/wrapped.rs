@@ -2,11 +2,11 @@
 //! session.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorCode, JsonObject, MetaObject, PaginatedRequestParams,
-    ServerNotification, SubscriptionFilter,
+    RequestMetaObject, ServerNotification, SubscriptionFilter,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -16,13 +16,14 @@ use serde_json::{Value, json};
 use super::client_view::{ClientView, ServerList, as_json};
 use super::{CALLING_CLIENT, Wrap, listed};
 use crate::config::McpConfig;
+use crate::mcp::bus_handler::BusHandler;
 use crate::mcp::frames::{notification, updated};
 use crate::mcp::handler::Handler;
 use crate::mcp::listen::{AcceptedListen, ListenPump, ListenRequest, requested_lists};
 use crate::mcp::revision::SERVER_INFO_META_KEY;
 use crate::mcp::session::SessionLifetime;
 use crate::mcp::{McpOptions, error};
-use crate::{Digest, Etag, OutboxEntry, ResourceUri};
+use crate::{Digest, Etag, OutboxEntry, ResourceUri, SubscriberId};
 
 /// A `ServerHandler` with a bus, to be served in place of the one that it wraps, on any transport of rmcp.
 ///
@@ -43,6 +44,8 @@ pub struct Wrapped<H: ServerHandler> {
     /// The digests of the lists that this client got last. A list that is equal to its client's last one is
     /// not learned from: two clients with different lists would otherwise notify each other without end.
     views: Mutex<HashMap<ServerList, Option<Digest>>>,
+    /// The session of this client; none before `initialize`, and none on 2026-07-28.
+    session: OnceLock<SubscriberId>,
     /// The listen requests that rmcp is acknowledging, with the number of list changes before.
     acknowledging: Mutex<Vec<(SubscriptionFilter, [u64; 3])>>,
 }
@@ -50,17 +53,21 @@ pub struct Wrapped<H: ServerHandler> {
 impl<H: ServerHandler> Drop for Wrapped<H> {
     fn drop(&mut self) {
         self.wrap.clients().remove(&self.id);
+        if let Some(session) = self.session.get() {
+            self.wrap.handlers_of_sessions().remove(session);
+        }
     }
 }
 
 impl<H: ServerHandler> Wrapped<H> {
-    pub(super) fn new(id: u64, inner: H, bus_handler: Handler, wrap: Wrap) -> Wrapped<H> {
+    pub(super) fn new(id: u64, inner: Arc<H>, bus_handler: Handler, wrap: Wrap) -> Wrapped<H> {
         Wrapped {
             id,
-            inner: Arc::new(inner),
+            inner,
             bus_handler,
             wrap,
             views: Mutex::default(),
+            session: OnceLock::new(),
             acknowledging: Mutex::default(),
         }
     }
@@ -116,6 +123,22 @@ impl<H: ServerHandler> Wrapped<H> {
         let client = ClientView::of_request(&self.inner, context);
         self.remember(&client);
         client
+    }
+
+    /// Notes which session of the bus belongs to this handler.
+    pub(super) fn remember_session(&self, session: SubscriberId) {
+        self.session.get_or_init(|| session);
+        self.wrap.handlers_of_sessions().insert(session, self.id);
+    }
+
+    /// Returns the wrapped server as the client of a request sees it that rmcp does not see.
+    fn view_past_rmcp(&self, meta: RequestMetaObject) -> ClientView {
+        let known = self.wrap.clients().get(&self.id).cloned();
+        known.unwrap_or_else(|| {
+            let client = self.wrap.absent_view(&self.inner, meta);
+            self.remember(&client);
+            client
+        })
     }
 
     pub(super) fn remember(&self, client: &ClientView) {
@@ -257,6 +280,32 @@ impl<H: ServerHandler> Wrapped<H> {
         }
         let has_item = self.wrap.has_item(client, list, name).await;
         Ok(!has_item.map_err(|failure| error::list(&failure))?)
+    }
+}
+
+impl<H: ServerHandler> BusHandler for Wrapped<H> {
+    fn of_bus(&self) -> &Handler {
+        &self.bus_handler
+    }
+
+    async fn before_listen(
+        &self,
+        requested: &SubscriptionFilter,
+        meta: RequestMetaObject,
+    ) -> Result<(), ErrorData> {
+        let uris = requested.resource_subscriptions.as_deref().unwrap_or_default();
+        // The bus refuses such a request as a whole, so reads would be for nothing.
+        if uris.len() > self.options().session.subscriptions_max {
+            return Ok(());
+        }
+        let client = self.view_past_rmcp(meta);
+        self.learn_unknown(&client, uris).await?;
+        if requested_lists(requested).is_empty() {
+            return Ok(());
+        }
+        // The stream starts from the lists as they are now, so learning them here announces nothing to it.
+        let learned = self.wrap.learn_lists(&client).await;
+        learned.map_err(|failure| error::list(&failure))
     }
 }
 

@@ -13,7 +13,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use tidings::ListKind;
-use tidings::mcp::{ETAG_META_KEY, Wrap};
+use tidings::mcp::{ETAG_META_KEY, Endpoint, Wrap, WrappedServers};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -26,6 +26,10 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub(super) enum Over {
     Pipe,
     Http,
+    /// The stdio pump of the bus, on a pipe.
+    Stdio,
+    /// The endpoint of the bus, over HTTP.
+    Endpoint,
 }
 
 /// A message that a client received.
@@ -33,6 +37,7 @@ pub(super) enum Over {
 pub(super) enum Received {
     List(ListKind),
     Updated { uri: String, etag: String },
+    Progress(u32),
 }
 
 /// All messages that a client received, in order.
@@ -42,6 +47,10 @@ pub(super) struct Log(Vec<Received>);
 impl Log {
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    pub(super) fn contains(&self, what: &Received) -> bool {
+        self.0.contains(what)
     }
 
     pub(super) fn contains_times(&self, kind: ListKind, times: usize) -> bool {
@@ -109,6 +118,10 @@ impl ClientHandler for Recorder {
         });
     }
 
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.record(Received::Progress(params.progress as u32));
+    }
+
     async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.record(Received::List(ListKind::Resources));
     }
@@ -120,6 +133,25 @@ impl ClientHandler for Recorder {
     async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.record(Received::List(ListKind::Prompts));
     }
+}
+
+/// The endpoint of a wrapper, which serves every client a server over the same notes.
+pub(super) fn endpoint(wrap: &Wrap, notes: &Arc<Notes>) -> Endpoint<WrappedServers<Server>> {
+    let notes = notes.clone();
+    wrap.endpoint(move || Server::new(&notes))
+}
+
+/// Serves on a free port. Returns the address of the endpoint.
+pub(super) async fn serve(app: axum::Router) -> (String, JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        axum::serve(listener, app).await.expect("served");
+    });
+    // reqwest wants a provider even without TLS. Another test may have installed it already.
+    #[cfg(feature = "tls")]
+    rustls::crypto::ring::default_provider().install_default().ok();
+    (url, server)
 }
 
 pub(super) struct Client {
@@ -166,23 +198,29 @@ impl Client {
                 });
                 (Recorder(sender).serve_with_lifecycle(near, mode).await, server)
             }
-            Over::Http => {
+            Over::Stdio => {
+                let (near, far) = tokio::io::duplex(1 << 16);
+                let (input, output) = tokio::io::split(far);
                 let wrap = wrap.clone();
-                let notes = notes.clone();
-                let service = StreamableHttpService::new(
-                    move || Ok(wrap.handler(Server::new(&notes))),
-                    Arc::new(LocalSessionManager::default()),
-                    StreamableHttpServerConfig::default(),
-                );
-                let app = axum::Router::new().route_service("/mcp", service);
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+                let handler = Server::new(notes);
                 let server = tokio::spawn(async move {
-                    axum::serve(listener, app).await.expect("served");
+                    wrap.serve_stdio(handler, input, output).await.ok();
                 });
-                // reqwest wants a provider even without TLS. Another test may have installed it already.
-                #[cfg(feature = "tls")]
-                rustls::crypto::ring::default_provider().install_default().ok();
+                (Recorder(sender).serve_with_lifecycle(near, mode).await, server)
+            }
+            Over::Http | Over::Endpoint => {
+                let made = (wrap.clone(), notes.clone());
+                let app = if let Over::Endpoint = over {
+                    axum::Router::new().route_service("/mcp", endpoint(wrap, notes))
+                } else {
+                    let service = StreamableHttpService::new(
+                        move || Ok(made.0.handler(Server::new(&made.1))),
+                        Arc::new(LocalSessionManager::default()),
+                        StreamableHttpServerConfig::default(),
+                    );
+                    axum::Router::new().route_service("/mcp", service)
+                };
+                let (url, server) = serve(app).await;
                 let transport = StreamableHttpClientTransport::from_uri(url);
                 (
                     Recorder(sender).serve_with_lifecycle(transport, mode).await,

@@ -24,6 +24,7 @@ pub(super) struct Notes {
     gate: tokio::sync::RwLock<()>,
     asked: tokio::sync::Notify,
     servers: AtomicUsize,
+    cancelled: AtomicUsize,
     wrap: Mutex<Option<Wrap>>,
 }
 
@@ -81,6 +82,11 @@ impl Notes {
     /// Returns the number of handlers.
     pub(super) fn servers(&self) -> usize {
         self.servers.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of calls whose cancellation reached the server.
+    pub(super) fn cancelled(&self) -> usize {
+        self.cancelled.load(Ordering::SeqCst)
     }
 
     fn check(&self) -> Result<(), ErrorData> {
@@ -181,6 +187,14 @@ impl ServerHandler for Server {
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
         assert_ne!(request.name, "panics", "the tool that panics");
+        if request.name == "endless" {
+            let token = context.meta.get_progress_token().unwrap();
+            let progress = ProgressNotificationParam::new(token, 1.0);
+            context.peer.notify_progress(progress).await.unwrap();
+            context.ct.cancelled().await;
+            self.notes.cancelled.fetch_add(1, Ordering::SeqCst);
+            return Err(ErrorData::internal_error("cancelled", None));
+        }
         let text = if request.name == "summarize" {
             let prompt = vec![SamplingMessage::user_text("sum up")];
             let answer = context

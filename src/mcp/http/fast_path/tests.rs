@@ -1,6 +1,7 @@
 //! The fast path gives the answer of rmcp's path or none, for plain, odd and hostile requests.
 
 mod variants;
+mod wrapped;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 
 use super::super::Endpoint;
 use super::super::headers::{JSON, LAST_EVENT_ID};
+use super::super::served::{BusServer, Served};
 use super::*;
 use crate::config::McpConfig;
 use crate::etag_tools::{self, with_client_etag};
@@ -68,9 +70,9 @@ async fn seen(answer: Answer) -> SeenAnswer {
 }
 
 /// An endpoint with a session of each revision that has sessions.
-struct PollBench {
+struct PollBench<S: Served = BusServer> {
     bus: Bus,
-    endpoint: Endpoint,
+    endpoint: Endpoint<S>,
     sessions: Vec<(&'static str, String)>,
 }
 
@@ -86,6 +88,13 @@ impl PollBench {
         let template = ResourceTemplate::new("demo://t/{x}", |_, _| async { Ok(None) }).unwrap();
         bus.add_template(template).await.unwrap();
         let endpoint = Endpoint::new(bus.clone(), McpOptions::default());
+        PollBench::with(bus, endpoint).await
+    }
+}
+
+impl<S: Served> PollBench<S> {
+    /// Opens the sessions.
+    async fn with(bus: Bus, endpoint: Endpoint<S>) -> PollBench<S> {
         let mut bench = PollBench {
             bus,
             endpoint,
@@ -146,7 +155,10 @@ impl PollBench {
 
     async fn is_fast(&self, request: &RawRequest) -> bool {
         let (parts, ()) = request.head().into_parts();
-        let answer = self.endpoint.state.fast_path.answer(&parts, &request.body).await;
+        let answer = {
+            let state = &self.endpoint.state;
+            state.fast_path.answer(&state.served, &parts, &request.body).await
+        };
         answer.is_some()
     }
 
