@@ -104,8 +104,8 @@ impl Table {
         shown(self.table.tick(self.now))
     }
 
-    fn tell(&mut self, sequence: u64, number: u64, entry: LogEntry) -> Vec<String> {
-        shown(self.table.told(sequence, operation(number), &entry))
+    fn tell(&mut self, sequence: u64, number: u64, entry: &LogEntry) -> Vec<String> {
+        shown(self.table.told(sequence, operation(number), entry))
     }
 
     /// Takes out the records that can be told before they are delivered.
@@ -124,13 +124,13 @@ fn heard_proposal_ends_without_a_verdict() {
     table.add(1, "demo://a", 0);
     assert_eq!(table.send(), [0]);
     assert!(table.answer(0, stored(5)).is_empty());
-    assert!(table.tell(5, 1, entry("demo://a", 1, &[])).is_empty());
+    assert!(table.tell(5, 1, &entry("demo://a", 1, &[])).is_empty());
     assert!(table.pass(20 * SECOND).is_empty());
     assert_eq!(table.table.room(), ENTRIES_MAX);
     // The answer may come after the record.
     table.add(2, "demo://a", 5);
     assert_eq!(table.send(), [1]);
-    assert!(table.tell(6, 2, entry("demo://a", 2, &[1])).is_empty());
+    assert!(table.tell(6, 2, &entry("demo://a", 2, &[1])).is_empty());
     assert!(table.answer(1, stored(6)).is_empty());
 }
 
@@ -141,9 +141,9 @@ fn loser_is_told_after_the_winner() {
     table.add(2, "demo://b", 0);
     table.send();
     assert!(table.answer(0, RecordAnswer::Conflict { newest: 7 }).is_empty());
-    assert!(table.tell(6, 90, entry("demo://x", 1, &[])).is_empty());
+    assert!(table.tell(6, 90, &entry("demo://x", 1, &[])).is_empty());
     assert_eq!(
-        table.tell(7, 91, entry("demo://a", 1, &[])),
+        table.tell(7, 91, &entry("demo://a", 1, &[])),
         [ended(1, Verdict::Lost)]
     );
     // The winner of the other was told already.
@@ -213,7 +213,7 @@ fn lost_after_a_silence_is_found_by_its_name() {
         table.send();
         assert!(table.answer(0, RecordAnswer::Conflict { newest: 6 }).is_empty());
         let newest = entry("demo://a", 6, &[95, 94, 93, 92]);
-        assert_eq!(table.tell(6, 96, newest), [ended(1, verdict)]);
+        assert_eq!(table.tell(6, 96, &newest), [ended(1, verdict)]);
     }
     // Named among the former ones, it was stored: the record is its end.
     let mut table = Table::new();
@@ -222,7 +222,7 @@ fn lost_after_a_silence_is_found_by_its_name() {
     table.pass(2 * SECOND);
     table.send();
     assert!(table.answer(0, RecordAnswer::Conflict { newest: 6 }).is_empty());
-    assert!(table.tell(6, 96, entry("demo://a", 2, &[1])).is_empty());
+    assert!(table.tell(6, 96, &entry("demo://a", 2, &[1])).is_empty());
     assert!(table.pass(20 * SECOND).is_empty());
 }
 
@@ -241,13 +241,13 @@ fn overtaken_records_are_told_at_their_place() {
     assert!(!table.table.has_overtaken(7));
     assert!(table.table.has_overtaken(9));
     assert_eq!(table.table.take_stored().unwrap().entry, LogEntry::ResourceList);
-    assert!(table.tell(9, 90, LogEntry::ResourceList).is_empty());
+    assert!(table.tell(9, 90, &LogEntry::ResourceList).is_empty());
 }
 
 #[test]
 fn stored_records_are_told_as_far_as_they_come_next() {
     let mut table = Table::new();
-    table.tell(4, 90, LogEntry::ResourceList);
+    table.tell(4, 90, &LogEntry::ResourceList);
     for (number, uri) in [(1, "demo://a"), (2, "demo://b"), (3, "demo://c")] {
         table.add(number, uri, 0);
     }
@@ -257,7 +257,7 @@ fn stored_records_are_told_as_far_as_they_come_next() {
     assert!(table.take_next().is_empty(), "the place 5 is not known yet");
     table.answer(0, stored(5));
     assert_eq!(table.take_next(), [5, 6], "the record 7 is of another node");
-    table.tell(7, 91, LogEntry::ResourceList);
+    table.tell(7, 91, &LogEntry::ResourceList);
     assert_eq!(table.take_next(), [8]);
     assert_eq!(table.table.told_sequence(), 8);
     assert_eq!(table.table.room(), ENTRIES_MAX);
@@ -273,7 +273,7 @@ fn deliveries_are_waited_for_while_many_proposals_are_in_flight() {
     table.answer(0, stored(1));
     table.answer(1, stored(2));
     assert!(table.take_next().is_empty());
-    table.tell(1, 0, entry("demo://0", 1, &[]));
+    table.tell(1, 0, &entry("demo://0", 1, &[]));
     assert_eq!(table.take_next(), [2]);
 }
 
@@ -309,7 +309,7 @@ fn records_whose_delivery_has_an_effect_are_told_by_it() {
     table.send();
     table.answer(0, stored(1));
     assert!(table.take_next().is_empty());
-    table.tell(1, 1, floor);
+    table.tell(1, 1, &floor);
     table.answer(1, stored(2));
     assert!(table.take_next().is_empty());
 }
@@ -319,7 +319,7 @@ fn answer_after_its_place_was_told_is_unknown() {
     let mut table = Table::new();
     table.add(1, "demo://a", 0);
     table.send();
-    assert!(table.tell(9, 90, entry("demo://a", 7, &[])).is_empty());
+    assert!(table.tell(9, 90, &entry("demo://a", 7, &[])).is_empty());
     assert_eq!(table.answer(0, stored(5)), [ended(1, Verdict::Unknown)]);
 }
 
