@@ -1,5 +1,5 @@
-//! The rmcp handlers that answer for a bus: its own, and that of a wrapped server beside it. The transports are
-//! written for either.
+//! The rmcp handlers that answer for a bus: its own, and that of a wrapped server beside it. The transports
+//! are written for either.
 
 use std::sync::Arc;
 

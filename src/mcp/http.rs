@@ -26,4 +26,4 @@ pub use endpoint::Endpoint;
 pub(crate) use endpoint::http_context;
 pub use reply::EndpointBody;
 pub use served::BusServer;
-pub(crate) use served::{Kept, OwnMessages, Served};
+pub(crate) use served::{EndpointServer, Kept, OwnMessages};

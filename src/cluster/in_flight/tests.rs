@@ -264,7 +264,7 @@ fn stored_records_are_told_as_far_as_they_come_next() {
 }
 
 #[test]
-fn deliveries_are_waited_for_while_many_proposals_are_in_flight() {
+fn many_proposals_wait_for_their_deliveries() {
     let mut table = Table::new();
     for number in 0..=TOLD_EARLY_MAX as u64 {
         table.add(number, &format!("demo://{number}"), 0);
@@ -278,7 +278,7 @@ fn deliveries_are_waited_for_while_many_proposals_are_in_flight() {
 }
 
 #[test]
-fn record_told_before_its_delivery_ends_what_waits_for_it() {
+fn record_told_early_ends_the_losers_before_it() {
     let mut table = Table::new();
     table.add(1, "demo://a", 0);
     table.add(2, "demo://a", 0);
@@ -290,7 +290,7 @@ fn record_told_before_its_delivery_ends_what_waits_for_it() {
 }
 
 #[test]
-fn records_whose_delivery_has_an_effect_are_told_by_it() {
+fn floors_and_bodies_apart_wait_for_deliveries() {
     let mut table = Table::new();
     let floor = LogEntry::Floor {
         version: 1,

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::endpoint::EndpointState;
 use super::reply::{self, Refusal};
-use super::served::Served;
+use super::served::EndpointServer;
 use super::sessions::HeldBySession;
 use super::shared_sessions::SharedSessions;
 use crate::auth::Caller;
@@ -76,7 +76,7 @@ struct OpenedHere {
     place: Option<Place>,
 }
 
-impl<S: Served> EndpointState<S> {
+impl<S: EndpointServer> EndpointState<S> {
     /// Takes a session over that this node does not have.
     ///
     /// # Errors

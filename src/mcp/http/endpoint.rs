@@ -18,7 +18,7 @@ use super::fast_path::FastPath;
 use super::headers::{self, SESSION_ID};
 use super::outbox_stream::{OpenStream, StreamPermit};
 use super::reply::{self, EndpointBody, Refusal};
-use super::served::{BusServer, Served};
+use super::served::{BusServer, EndpointServer};
 use super::sessions::Sessions;
 use super::shared_sessions::{self, SessionsOfEndpoint, SharedSessions};
 use crate::auth::Caller;
@@ -41,11 +41,11 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// threads; any other tokio runtime works too.
 ///
 /// [`Wrap::endpoint`](crate::mcp::Wrap::endpoint) makes one for a server that is written with rmcp.
-pub struct Endpoint<S: Served = BusServer> {
+pub struct Endpoint<S: EndpointServer = BusServer> {
     pub(super) state: Arc<EndpointState<S>>,
 }
 
-impl<S: Served> Clone for Endpoint<S> {
+impl<S: EndpointServer> Clone for Endpoint<S> {
     fn clone(&self) -> Endpoint<S> {
         Endpoint {
             state: self.state.clone(),
@@ -54,7 +54,7 @@ impl<S: Served> Clone for Endpoint<S> {
 }
 
 /// The parts of an endpoint that its requests share.
-pub(super) struct EndpointState<S: Served> {
+pub(super) struct EndpointState<S: EndpointServer> {
     pub(super) served: S,
     pub(super) rmcp: StreamableHttpService<S::Handler, S::Sessions>,
     access: Access,
@@ -100,7 +100,7 @@ impl Endpoint<BusServer> {
     }
 }
 
-impl<S: Served> Endpoint<S> {
+impl<S: EndpointServer> Endpoint<S> {
     pub(crate) fn build(
         served: S,
         server: McpContext,
@@ -168,7 +168,7 @@ impl<S: Served> Endpoint<S> {
 
 impl<S, B> tower_service::Service<Request<B>> for Endpoint<S>
 where
-    S: Served,
+    S: EndpointServer,
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Display,
@@ -207,7 +207,8 @@ fn bus_server(server: &McpContext) -> BusServer {
     })
 }
 
-/// Configures rmcp's service: sessions only for handlers that need one, and no rule of hosts, since [`Access`] has one.
+/// Configures rmcp's service: sessions only for handlers that need one, and no rule of hosts, since
+/// [`Access`] has one.
 fn rmcp_config(options: &McpOptions, keeps_sessions: bool) -> StreamableHttpServerConfig {
     let mut config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
@@ -224,7 +225,7 @@ fn rmcp_config(options: &McpOptions, keeps_sessions: bool) -> StreamableHttpServ
 }
 
 /// Sweeps ended sessions out of the table for as long as the endpoint lives.
-fn sweep_sessions<S: Served>(state: &Arc<EndpointState<S>>) {
+fn sweep_sessions<S: EndpointServer>(state: &Arc<EndpointState<S>>) {
     // Weak: the sweep would otherwise keep an endpoint alive that its server has dropped.
     let weak = Arc::downgrade(state);
     let Some(shard) = state.server.bus.shards().first() else {
@@ -239,7 +240,7 @@ fn sweep_sessions<S: Served>(state: &Arc<EndpointState<S>>) {
     });
 }
 
-impl<S: Served> EndpointState<S> {
+impl<S: EndpointServer> EndpointState<S> {
     /// Lets a request in by the rule of hosts and origins, by the rate of its caller, and by its headers.
     ///
     /// # Errors

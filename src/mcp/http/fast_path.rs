@@ -21,7 +21,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::headers::{MCP_METHOD, MCP_NAME, PROTOCOL_VERSION, SESSION_ID, is_plain_post, sole};
 use super::plain::{PlainMeta, is_plain_id};
 use super::reply::{self, Answer};
-use super::served::Served;
+use super::served::EndpointServer;
 use super::sessions::Sessions;
 use crate::Bus;
 use crate::auth::{Caller, Object, Right};
@@ -62,7 +62,12 @@ impl FastPath {
     }
 
     /// Answers a plain poll. Returns none for every other request, and then has had no effect.
-    pub(super) async fn answer<S: Served>(&self, served: &S, parts: &Parts, body: &[u8]) -> Option<Answer> {
+    pub(super) async fn answer<S: EndpointServer>(
+        &self,
+        served: &S,
+        parts: &Parts,
+        body: &[u8],
+    ) -> Option<Answer> {
         let headers = &parts.headers;
         let caller = Caller::of(&parts.extensions);
         // A read of the latest state waits for a server.

@@ -9,7 +9,7 @@ use super::headers::{self, EVENT_STREAM, LAST_EVENT_ID, PROTOCOL_VERSION, SESSIO
 use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
 use super::own_messages::WithOwnMessages;
 use super::reply::{self, Answer, Refusal};
-use super::served::Served;
+use super::served::EndpointServer;
 use crate::Position;
 use crate::mcp::frames::{FrameFormat, event_ids};
 use crate::mcp::revision::Revision;
@@ -20,7 +20,7 @@ use crate::metrics::{self, Limit};
 /// one, because a client may open its new stream before the server has noticed that the old one broke.
 const STREAMS_PER_SESSION_MAX: usize = 4;
 
-impl<S: Served> EndpointState<S> {
+impl<S: EndpointServer> EndpointState<S> {
     /// Opens the stream of a session.
     pub(super) async fn get(&self, parts: &Parts) -> Result<Answer, Refusal> {
         check_version(&parts.headers)?;

@@ -19,7 +19,7 @@ use super::headers::{EVENT_STREAM, MCP_METHOD, PROTOCOL_VERSION, is_plain_post, 
 use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
 use super::plain::{PlainMeta, is_plain_id};
 use super::reply::{self, Answer, Refusal};
-use super::served::Served;
+use super::served::EndpointServer;
 use crate::auth::Caller;
 use crate::mcp::frames::FrameFormat;
 use crate::mcp::listen::{AcceptedListen, ListenCheck, ListenRequest, client_name};
@@ -56,7 +56,7 @@ struct AnyListenParams {
     meta: Value,
 }
 
-impl<S: Served> EndpointState<S> {
+impl<S: EndpointServer> EndpointState<S> {
     /// Opens a listen stream: checks the request, begins its subscriptions, and streams from the outbox.
     pub(super) async fn listen(
         &self,

@@ -14,7 +14,7 @@ use super::batch;
 use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
-use super::served::Served;
+use super::served::EndpointServer;
 use super::single_event;
 use crate::auth::{Caller, Object, Right};
 use crate::http::Counted;
@@ -26,7 +26,7 @@ use crate::mcp::running_calls::CallCancellation;
 use crate::mcp::session::{McpSession, SessionSlot};
 use crate::mcp::subscribe_result::CurrentEtag;
 
-impl<S: Served> EndpointState<S> {
+impl<S: EndpointServer> EndpointState<S> {
     /// Answers a POST, whose head is judged before a byte of its body is read.
     pub(super) async fn receive_post<B>(&self, parts: Parts, body: B) -> Result<Answer, Refusal>
     where

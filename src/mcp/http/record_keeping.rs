@@ -9,7 +9,7 @@ use ::http::{HeaderValue, StatusCode};
 use super::adoption::principal_of;
 use super::endpoint::EndpointState;
 use super::reply::{self, Answer, Refusal};
-use super::served::Served;
+use super::served::EndpointServer;
 use super::sessions::{self, HeldBySession};
 use super::shared_sessions::SharedSessions;
 use crate::ResourceUri;
@@ -21,7 +21,7 @@ use crate::mcp::session::McpSession;
 use crate::mcp::session_record::{RecentMoves, RecordHead};
 use crate::mcp::shared_session::{SaveProblem, now};
 
-impl<S: Served> EndpointState<S> {
+impl<S: EndpointServer> EndpointState<S> {
     /// Adds a session that `initialize` opened, with its record. Returns its id, which is that of the session
     /// that rmcp keeps, if it does.
     ///

@@ -23,7 +23,7 @@ pub(crate) type Kept = Box<dyn Any + Send>;
 pub(crate) type OwnMessages = Pin<Box<dyn Stream<Item = Bytes> + Send + Sync>>;
 
 /// The server behind an [`Endpoint`](super::Endpoint). This crate alone implements it.
-pub trait Served: Clone + Send + Sync + 'static {
+pub trait EndpointServer: Clone + Send + Sync + 'static {
     /// The rmcp handler of one client.
     type Handler: ServerHandler;
 
@@ -82,7 +82,7 @@ impl BusServer {
     }
 }
 
-impl Served for BusServer {
+impl EndpointServer for BusServer {
     type Handler = Handler;
     type Sessions = NeverSessionManager;
 

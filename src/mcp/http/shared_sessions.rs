@@ -9,7 +9,7 @@ use tokio::sync::{Mutex as TurnMutex, Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
 use super::endpoint::EndpointState;
-use super::served::Served;
+use super::served::EndpointServer;
 use crate::mcp::options::McpOptions;
 use crate::mcp::session::McpSession;
 use crate::mcp::session_record::{MoveAnswer, MoveQuestion, RecordHead, SessionRecord};
@@ -185,7 +185,10 @@ fn renewed_after(idle_timeout: Duration) -> Duration {
 }
 
 /// Keeps the records for as long as the endpoint lives.
-pub(super) async fn keep<S: Served>(endpoint: Weak<EndpointState<S>>, mut tasks: mpsc::Receiver<KeeperTask>) {
+pub(super) async fn keep<S: EndpointServer>(
+    endpoint: Weak<EndpointState<S>>,
+    mut tasks: mpsc::Receiver<KeeperTask>,
+) {
     let Some(age) = endpoint.upgrade().map(|state| {
         let idle = state.server.options.session.idle_timeout;
         renewed_after(idle).as_secs()
@@ -262,9 +265,9 @@ async fn delete(shared: Arc<SharedSession>) {
 }
 
 /// The sessions of an endpoint, for the questions of other nodes.
-pub(super) struct SessionsOfEndpoint<S: Served>(pub(super) Arc<EndpointState<S>>);
+pub(super) struct SessionsOfEndpoint<S: EndpointServer>(pub(super) Arc<EndpointState<S>>);
 
-impl<S: Served> SessionsOfEndpoint<S> {
+impl<S: EndpointServer> SessionsOfEndpoint<S> {
     /// Gives a session up that another node has taken with this generation.
     async fn give_up(&self, shared: &SharedSessions, question: &MoveQuestion) -> Option<ToldState> {
         let sessions = &self.0.sessions;
@@ -278,7 +281,7 @@ impl<S: Served> SessionsOfEndpoint<S> {
     }
 }
 
-impl<S: Served> OwnedSessions for SessionsOfEndpoint<S> {
+impl<S: EndpointServer> OwnedSessions for SessionsOfEndpoint<S> {
     fn answer(&self, question: Bytes) -> RecordFuture<'_, Option<Bytes>> {
         Box::pin(async move {
             let question = serde_json::from_slice::<MoveQuestion>(&question).ok()?;

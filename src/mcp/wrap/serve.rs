@@ -41,7 +41,8 @@ impl Wrap {
         self.endpoint_with_access(make, Access::default())
     }
 
-    /// Makes an endpoint like [`endpoint`](Self::endpoint) that answers the hosts and origins of `access`, too.
+    /// Makes an endpoint like [`endpoint`](Self::endpoint) that answers the hosts and origins of `access`,
+    /// too.
     pub fn endpoint_with_access<H: ServerHandler>(
         &self,
         make: impl Fn() -> H + Send + Sync + 'static,
@@ -78,7 +79,8 @@ impl Wrap {
     /// // A program gives `tokio::io::stdin()` and `tokio::io::stdout()`.
     /// wrap.serve_stdio(my_server, input, output).await?;
     /// # Ok(()) }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run(MyServer)).unwrap();
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    /// # runtime.unwrap().block_on(run(MyServer)).unwrap();
     /// ```
     ///
     /// # Errors

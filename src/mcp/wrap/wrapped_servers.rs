@@ -18,7 +18,7 @@ use super::{Wrap, Wrapped};
 use crate::mcp::bus_handler::BusHandler;
 use crate::mcp::etag_tools::GetResourceEtag;
 use crate::mcp::handler::Handler;
-use crate::mcp::http::{Kept, OwnMessages, Served};
+use crate::mcp::http::{EndpointServer, Kept, OwnMessages};
 use crate::mcp::session::McpContext;
 use crate::{PublishError, ResourceUri, SubscriberId};
 
@@ -63,7 +63,7 @@ impl<H: ServerHandler> WrappedServers<H> {
     /// Returns the client of a session or of a request, as the wrapped server sees it.
     fn view(&self, session: Option<SubscriberId>, body: &[u8]) -> Option<ClientView> {
         let Some(session) = session else {
-            let params = serde_json::from_slice::<Message<'_>>(body).ok()?.params;
+            let params = serde_json::from_slice::<MessageParams<'_>>(body).ok()?.params;
             return Some(self.wrap.absent_view(&Arc::new((self.make)()), meta_of(params)));
         };
         let handler = self.wrap.handlers_of_sessions().get(&session).copied()?;
@@ -72,7 +72,7 @@ impl<H: ServerHandler> WrappedServers<H> {
 }
 
 #[derive(Deserialize)]
-struct Message<'a> {
+struct MessageParams<'a> {
     #[serde(borrow)]
     params: Option<&'a RawValue>,
 }
@@ -92,7 +92,7 @@ fn meta_of(params: Option<&RawValue>) -> RequestMetaObject {
     }
 }
 
-impl<H: ServerHandler> Served for WrappedServers<H> {
+impl<H: ServerHandler> EndpointServer for WrappedServers<H> {
     type Handler = Wrapped<H>;
     type Sessions = LocalSessionManager;
 

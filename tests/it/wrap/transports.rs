@@ -101,7 +101,7 @@ async fn acknowledgement_names_only_what_is_sent_over_stdio() {
 }
 
 #[tokio::test]
-async fn acknowledgement_names_only_what_is_sent_over_endpoint() {
+async fn endpoint_acknowledges_existing_resources_alone() {
     acknowledgement_names_only_what_is_sent(Over::Endpoint).await;
 }
 
@@ -124,7 +124,7 @@ async fn call_reports_progress_and_is_cancelled_over_stdio() {
 }
 
 #[tokio::test]
-async fn call_reports_progress_and_is_cancelled_over_endpoint() {
+async fn endpoint_call_reports_progress_and_is_cancelled() {
     call_reports_progress_and_is_cancelled(Over::Endpoint).await;
 }
 
@@ -148,7 +148,7 @@ async fn post(url: &str, header: Option<(&str, &str)>, body: &Value) -> Response
 }
 
 #[tokio::test]
-async fn endpoint_refuses_foreign_host_and_session_beyond_limit() {
+async fn endpoint_refuses_foreign_host_and_excess_session() {
     let mut limits = Limits::default();
     limits.sessions_max = 1;
     let bus = Bus::builder().limits(limits).start().unwrap();
@@ -178,7 +178,8 @@ async fn endpoint_refuses_foreign_host_and_session_beyond_limit() {
         received.extend(stream.chunk().await.unwrap().unwrap());
     }
     let refused = initialize(&url, None).await;
-    let (status, headers) = (refused.status(), refused.headers().clone());
+    let status = refused.status();
+    let headers = refused.headers().clone();
     let text = refused.text().await.unwrap();
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{headers:?} {text}");
     assert!(!headers.contains_key("mcp-session-id"));

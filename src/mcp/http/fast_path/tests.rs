@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::super::Endpoint;
 use super::super::headers::{JSON, LAST_EVENT_ID};
-use super::super::served::{BusServer, Served};
+use super::super::served::{BusServer, EndpointServer};
 use super::*;
 use crate::config::McpConfig;
 use crate::etag_tools::{self, with_client_etag};
@@ -70,7 +70,7 @@ async fn seen(answer: Answer) -> SeenAnswer {
 }
 
 /// An endpoint with a session of each revision that has sessions.
-struct PollBench<S: Served = BusServer> {
+struct PollBench<S: EndpointServer = BusServer> {
     bus: Bus,
     endpoint: Endpoint<S>,
     sessions: Vec<(&'static str, String)>,
@@ -92,7 +92,7 @@ impl PollBench {
     }
 }
 
-impl<S: Served> PollBench<S> {
+impl<S: EndpointServer> PollBench<S> {
     /// Opens the sessions.
     async fn with(bus: Bus, endpoint: Endpoint<S>) -> PollBench<S> {
         let mut bench = PollBench {

@@ -60,7 +60,7 @@ async fn wrapped(meter: &Meter) -> PollBench<WrappedServers<Meter>> {
 }
 
 #[tokio::test]
-async fn plain_poll_reads_wrapped_server_and_has_answer_of_rmcp() {
+async fn plain_poll_of_wrapped_server_has_answer_of_rmcp() {
     let meter = Meter::default();
     let bench = wrapped(&meter).await;
     for revision in Revision::ALL {
