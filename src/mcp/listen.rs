@@ -40,6 +40,29 @@ pub(crate) struct ListenRequest {
     pub(crate) client: Option<Arc<str>>,
 }
 
+impl ListenRequest {
+    /// Leaves out the URIs that the caller may not subscribe to, before anything else looks at them.
+    ///
+    /// # Errors
+    /// More URIs than one stream may have.
+    pub(crate) fn narrow(&mut self, server: &McpContext, caller: &Caller) -> Result<(), ErrorData> {
+        let Some(requested) = &mut self.filter.resource_subscriptions else {
+            return Ok(());
+        };
+        let max = server.options.session.subscriptions_max;
+        if requested.len() > max {
+            metrics::limit_reached(Limit::SubscriptionsOfStream);
+            let text = format!(
+                "too many resourceSubscriptions: {} of at most {max}; open several streams",
+                requested.len()
+            );
+            return Err(error::invalid_params(text));
+        }
+        requested.retain(|uri| caller.may(Right::Subscribe, Object::Resource(uri)).is_ok());
+        Ok(())
+    }
+}
+
 /// Returns the name in a `clientInfo`.
 pub(crate) fn client_name(info: Option<&Value>) -> Option<Arc<str>> {
     Some(info?.get("name")?.as_str()?.into())
@@ -59,11 +82,11 @@ pub(crate) struct AcceptedListen {
 }
 
 impl AcceptedListen {
-    /// Subscribes to everything in `request` that may be subscribed to and exists, or may be waited for.
+    /// Subscribes to everything in the [narrowed](ListenRequest::narrow) `request` that exists, or may be
+    /// waited for.
     ///
     /// # Errors
-    /// More URIs than one stream or one client may have; etags of another form; a server that is full or
-    /// stopping.
+    /// More URIs than one client may have; etags of another form; a server that is full or stopping.
     pub(crate) async fn open(
         server: &McpContext,
         request: ListenRequest,
@@ -74,19 +97,10 @@ impl AcceptedListen {
         let known = KnownEtags::parse(request.etags)?;
         let lists = requested_lists(&requested);
         let requested = requested.resource_subscriptions.unwrap_or_default();
-        let max = server.options.session.subscriptions_max;
-        if requested.len() > max {
-            metrics::limit_reached(Limit::SubscriptionsOfStream);
-            let text = format!(
-                "too many resourceSubscriptions: {} of at most {max}; open several streams",
-                requested.len()
-            );
-            return Err(error::invalid_params(text));
-        }
         // No idle time-out: the stream lives as long as the request that opened it.
         let mut options = session_options(SubscriberKind::Stream, Revision::STATELESS, server.transport);
         options.client = request.client;
-        options.subscriptions_max = max;
+        options.subscriptions_max = server.options.session.subscriptions_max;
         options.pending_subscriptions = server.options.session.pending_subscriptions;
         options.allowance = server.allowance(caller);
         options.lists.clone_from(&lists);
@@ -101,8 +115,6 @@ impl AcceptedListen {
         if let Some(grant) = &grant {
             grant.end_streams_at_expiry(&session);
         }
-        let mut requested = requested;
-        requested.retain(|uri| caller.may(Right::Subscribe, Object::Resource(uri)).is_ok());
         let subscribed = subscribe(&session, &requested, &known).await?;
         // The subscriptions stand, so list changes may come too from here on.
         session.ready().await.map_err(error::stopping)?;

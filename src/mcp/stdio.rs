@@ -376,22 +376,22 @@ async fn narrow<H: BusHandler>(
         && let ClientRequest::SubscriptionsListenRequest(listen) = &mut request.request
     {
         let filter = std::mem::take(&mut listen.params.notifications);
-        let requested = ListenRequest {
+        let mut requested = ListenRequest {
             filter,
             etags,
             client,
         };
         let server = &handler.of_bus().server;
         let caller = server.caller.next_request();
-        let prepared = handler
-            .before_listen(&requested.filter, meta.unwrap_or_default())
-            .await;
-        let accepted = match prepared {
-            Ok(()) => AcceptedListen::open(server, requested, SessionLifetime::Connection, &caller).await,
-            Err(refusal) => Err(refusal),
+        let accepted = async {
+            requested.narrow(server, &caller)?;
+            let meta = meta.unwrap_or_default();
+            handler.before_listen(&requested.filter, meta).await?;
+            AcceptedListen::open(server, requested, SessionLifetime::Connection, &caller).await
         };
-        let mut accepted =
-            accepted.map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
+        let mut accepted = accepted
+            .await
+            .map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
         listen.params.notifications.clone_from(&accepted.filter);
         let current = accepted.current.take();
         let stream = Arc::new(ListenPump::new(server, accepted));

@@ -8,6 +8,7 @@
 mod notes;
 mod client;
 mod transports;
+mod rights;
 
 use std::sync::Arc;
 use std::time::Duration;

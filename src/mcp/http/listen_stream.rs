@@ -67,7 +67,7 @@ impl<S: EndpointServer> EndpointState<S> {
     ) -> Result<Answer, Refusal> {
         let plain = plain_request(&parts.headers, body);
         let is_plain = plain.is_some();
-        let Some(requested) = plain.or_else(|| any_request(params)) else {
+        let Some(mut requested) = plain.or_else(|| any_request(params)) else {
             let text =
                 "subscriptions/listen needs params.notifications, an object of the notifications to send";
             return Err(reply::invalid_params(Some(id), text).into());
@@ -81,6 +81,8 @@ impl<S: EndpointServer> EndpointState<S> {
         }
         let unlimited = &self.server.caller;
         let caller = Caller::of(&parts.extensions).unwrap_or(unlimited);
+        let narrowed = requested.narrow(&self.server, caller);
+        narrowed.map_err(|refusal| reply::refused_stream(id, &refusal))?;
         let kept = self.served.before_listen(&requested.filter, params).await;
         let kept = kept.map_err(|refusal| reply::refused_stream(id, &refusal))?;
         let accepted = AcceptedListen::open(&self.server, requested, SessionLifetime::Limited, caller).await;

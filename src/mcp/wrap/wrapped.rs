@@ -96,11 +96,12 @@ impl<H: ServerHandler> Wrapped<H> {
     /// that differ from `etags_before`.
     pub(super) async fn open(
         &self,
-        request: ListenRequest,
+        mut request: ListenRequest,
         changes_before: [u64; 3],
         etags_before: &HashMap<String, Option<Etag>>,
     ) -> Result<(ListenPump, Vec<ServerNotification>), ErrorData> {
         let server = &self.bus_handler.server;
+        request.narrow(server, &server.caller)?;
         // Locked so that no list changes between the beginning of the stream and the look at earlier changes.
         let unchanging = self.wrap.state.listed.lock().await;
         let accepted =
@@ -294,10 +295,6 @@ impl<H: ServerHandler> BusHandler for Wrapped<H> {
         meta: RequestMetaObject,
     ) -> Result<(), ErrorData> {
         let uris = requested.resource_subscriptions.as_deref().unwrap_or_default();
-        // The bus refuses such a request as a whole, so reads would be for nothing.
-        if uris.len() > self.options().session.subscriptions_max {
-            return Ok(());
-        }
         let client = self.view_past_rmcp(meta);
         self.learn_unknown(&client, uris).await?;
         if requested_lists(requested).is_empty() {

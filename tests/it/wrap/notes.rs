@@ -1,7 +1,7 @@
 //! A plain rmcp server that knows nothing of the bus: notes that can be read, a tool that asks the client's
 //! model, a prompt, completion and a request of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -25,6 +25,7 @@ pub(super) struct Notes {
     asked: tokio::sync::Notify,
     servers: AtomicUsize,
     cancelled: AtomicUsize,
+    read: Mutex<BTreeSet<String>>,
     wrap: Mutex<Option<Wrap>>,
 }
 
@@ -89,6 +90,11 @@ impl Notes {
         self.cancelled.load(Ordering::SeqCst)
     }
 
+    /// Returns true if the server was asked for this note.
+    pub(super) fn was_read(&self, uri: &str) -> bool {
+        self.read.lock().unwrap().contains(uri)
+    }
+
     fn check(&self) -> Result<(), ErrorData> {
         match self.failing.load(Ordering::SeqCst) {
             true => Err(ErrorData::internal_error("the pen is broken", None)),
@@ -151,6 +157,7 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         _: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        self.notes.read.lock().unwrap().insert(request.uri.clone());
         self.notes.check()?;
         let text = self.notes.texts.lock().unwrap().get(&request.uri).cloned();
         let text = text.ok_or_else(|| ErrorData::resource_not_found("no such note", None))?;
