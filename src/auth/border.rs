@@ -166,6 +166,8 @@ impl Border {
         headers: HeaderMap,
         extensions: Extensions,
     ) -> Result<Caller, BorderRefusal> {
+        // Before the credential is judged, which a request that was let in is never older than.
+        let admitted = SystemTime::now();
         let request = self.next_request();
         let address: Option<PeerAddress> = extensions.get().copied();
         let bearer = match bearer(&headers) {
@@ -189,7 +191,7 @@ impl Border {
                     false => AuthResult::Identified,
                 };
                 self.metrics.count(result);
-                Ok(Caller::passed(self.clone(), principal, address, request))
+                Ok(Caller::passed(self.clone(), principal, address, request, admitted))
             }
             Err(error) => {
                 self.metrics.count(result_of(error));
@@ -203,7 +205,8 @@ impl Border {
     /// such as one that [`serve_stdio_as`](crate::mcp::serve_stdio_as) serves: it has the rights of
     /// `principal`, and none once the credential of that has ended.
     pub fn caller(self: &Arc<Self>, principal: Principal) -> Caller {
-        Caller::passed(self.clone(), principal, None, self.next_request())
+        let request = self.next_request();
+        Caller::passed(self.clone(), principal, None, request, SystemTime::now())
     }
 
     /// Returns the number of a new request.
@@ -219,17 +222,30 @@ impl Border {
         principal: &Principal,
         address: Option<PeerAddress>,
     ) -> Option<Caller> {
-        if !self.is_current(principal) {
+        let admitted = SystemTime::now();
+        if !self.is_current_at(principal, admitted) {
             return None;
         }
         self.metrics.count(AuthResult::Identified);
         let request = self.next_request();
-        Some(Caller::passed(self.clone(), principal.clone(), address, request))
+        let principal = principal.clone();
+        Some(Caller::passed(self.clone(), principal, address, request, admitted))
     }
 
     /// Judges a right. A principal whose credential has ended has none.
     pub(crate) fn judge(&self, principal: &Principal, right: Right, object: Object<'_>) -> Verdict {
-        if !self.is_current(principal) {
+        self.judge_at(principal, right, object, SystemTime::now())
+    }
+
+    /// Judges a right of a principal whose credential must be good until `time`.
+    pub(super) fn judge_at(
+        &self,
+        principal: &Principal,
+        right: Right,
+        object: Object<'_>,
+        time: SystemTime,
+    ) -> Verdict {
+        if !self.is_current_at(principal, time) {
             return Verdict::Denied;
         }
         self.authorize.judge(principal, right, object)
@@ -247,7 +263,11 @@ impl Border {
 
     /// Returns false for a principal whose credential has expired or was revoked.
     pub(crate) fn is_current(&self, principal: &Principal) -> bool {
-        let has_ended = principal.has_ended(SystemTime::now()) || principal.is_revoked();
+        self.is_current_at(principal, SystemTime::now())
+    }
+
+    fn is_current_at(&self, principal: &Principal, time: SystemTime) -> bool {
+        let has_ended = principal.has_ended(time) || principal.is_revoked();
         !has_ended && self.authenticate.is_current(principal)
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use http::Extensions;
 use tidings_actors::rights::{Audience, Viewer};
@@ -13,6 +14,11 @@ use super::event_ids::EventIds;
 use super::grant::Grant;
 use super::principal::Principal;
 use super::right::{Object, Right};
+
+/// The time for which a request has the rights of a credential that was good when it was let in. A token that ends
+/// between the two would otherwise have its request answered as if the object did not exist, instead of a
+/// challenge.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
 
 /// The address that a request's connection comes from. The server that carries the connection puts it into
 /// the extensions of each request.
@@ -52,6 +58,8 @@ pub struct Caller {
     border: Option<Arc<Border>>,
     /// The number of the request in the audit.
     request: u64,
+    /// The time at which the request was let in.
+    admitted: SystemTime,
 }
 
 impl Caller {
@@ -67,6 +75,7 @@ impl Caller {
             address,
             border: None,
             request: 0,
+            admitted: SystemTime::UNIX_EPOCH,
         }
     }
 
@@ -76,12 +85,14 @@ impl Caller {
         principal: Principal,
         address: Option<PeerAddress>,
         request: u64,
+        admitted: SystemTime,
     ) -> Caller {
         Caller {
             principal,
             address,
             border: Some(border),
             request,
+            admitted,
         }
     }
 
@@ -93,6 +104,7 @@ impl Caller {
         };
         Caller {
             request,
+            admitted: SystemTime::now(),
             ..self.clone()
         }
     }
@@ -130,7 +142,7 @@ impl Caller {
         let Some(border) = &self.border else {
             return Ok(());
         };
-        let verdict = border.judge(&self.principal, right, object);
+        let verdict = self.judge(border, right, object);
         // Told before the verdict takes effect, so that no refusal and no use is missing from the audit.
         border.audit(self, right, object, &verdict);
         match verdict {
@@ -141,11 +153,21 @@ impl Caller {
         }
     }
 
+    /// Judges a right by the credential as it was when the request was let in; after [`REQUEST_TIME`], as it is.
+    fn judge(&self, border: &Border, right: Right, object: Object<'_>) -> Verdict {
+        let now = SystemTime::now();
+        let time = match now.duration_since(self.admitted) {
+            Ok(age) if age <= REQUEST_TIME => self.admitted,
+            _ => now,
+        };
+        border.judge_at(&self.principal, right, object, time)
+    }
+
     /// Returns the scope that a token of the caller lacks for a right that it could have otherwise, and tells
     /// the audit of that refusal. Other verdicts are left to the part that answers the request.
     pub(crate) fn lacks_scope(&self, right: Right, object: Object<'_>) -> Option<String> {
         let border = self.border.as_ref()?;
-        let verdict = border.judge(&self.principal, right, object);
+        let verdict = self.judge(border, right, object);
         if matches!(verdict, Verdict::NeedsScope(_)) {
             border.audit(self, right, object, &verdict);
         }
@@ -181,6 +203,57 @@ impl Caller {
         let Some(border) = &self.border else {
             return true;
         };
-        matches!(border.judge(&self.principal, right, object), Verdict::Allowed(_))
+        matches!(self.judge(border, right, object), Verdict::Allowed(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::auth::{Authenticate, Credentials, Policy, Unauthenticated};
+    use crate::config::RuleConfig;
+
+    const OBJECT: Object<'_> = Object::Resource("test:///a");
+
+    struct NoCredentials;
+
+    impl Authenticate for NoCredentials {
+        fn authenticate<'a>(
+            &'a self,
+            _: Credentials<'a>,
+        ) -> BoxFuture<'a, Result<Principal, Unauthenticated>> {
+            async { Err(Unauthenticated::Missing) }.boxed()
+        }
+    }
+
+    /// Makes a reader that was let in so many seconds ago, with a credential that ended so many seconds ago.
+    fn reader(admitted: u64, ended: u64) -> Caller {
+        let now = SystemTime::now();
+        let rule = RuleConfig {
+            roles: vec!["reader".into()],
+            may: vec!["read".into()],
+            r#match: vec!["*".into()],
+            scope: None,
+        };
+        let policy = Policy::new(&[rule]).unwrap();
+        let border = Arc::new(Border::new(Arc::new(NoCredentials), Arc::new(policy)));
+        let principal = Principal::builder("a")
+            .roles(vec!["reader".into()])
+            .expires(Some(now - Duration::from_secs(ended)))
+            .build();
+        Caller::passed(border, principal, None, 1, now - Duration::from_secs(admitted))
+    }
+
+    #[test]
+    fn credential_that_ends_meanwhile_serves_a_request() {
+        let judged = |caller: Caller| caller.may(Right::Read, OBJECT);
+        assert_eq!(judged(reader(2, 1)), Ok(()));
+        assert_eq!(judged(reader(1, 2)), Err(Denied::Absent), "ended before the request");
+        assert_eq!(judged(reader(60, 1)), Err(Denied::Absent), "a request that is none any more");
+        // The next request of a connection is judged anew.
+        assert_eq!(judged(reader(2, 1).next_request()), Err(Denied::Absent));
     }
 }
