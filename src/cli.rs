@@ -3,6 +3,8 @@
 //! Results go to standard output, everything else to standard error.
 
 mod serve;
+mod gateway;
+mod service_run;
 mod resources;
 mod publish;
 mod sessions;
@@ -46,6 +48,7 @@ use context::ContextCommand;
 use duration::duration;
 pub use exit::{CliError, Exit};
 use output::OutputArgs;
+use gateway::GatewayArgs;
 use publish::Publish;
 use serve::Serve;
 use store::StoreCommand;
@@ -67,6 +70,9 @@ enum Command {
     /// Run the service: a bus with an HTTP API, and MCP over streamable HTTP or stdio
     #[command(after_help = examples::SERVE)]
     Serve(Serve),
+    /// Stand in front of any MCP server: its clients get etags, subscriptions and true list changes
+    #[command(after_help = examples::GATEWAY)]
+    Gateway(Box<GatewayArgs>),
     /// List the resources of a running service
     #[command(after_help = examples::LS)]
     Ls(resources::Ls),
@@ -171,11 +177,12 @@ fn explain_left_out(error: clap::Error) -> clap::Error {
 
 fn run(cli: Cli) -> Result<Exit, CliError> {
     // The others install a log of their own.
-    if !matches!(cli.command, Command::Serve(_) | Command::Watch(_)) {
+    if !matches!(cli.command, Command::Serve(_) | Command::Gateway(_) | Command::Watch(_)) {
         output::install_log()?;
     }
     let ended = match cli.command {
         Command::Serve(serve) => serve.run(),
+        Command::Gateway(gateway) => gateway.run(),
         Command::Ls(ls) => ls.run(),
         Command::Get(get) => get.run(),
         Command::Put(publish) => publish.run(),
@@ -249,6 +256,8 @@ mod tests {
             "tidings serve",
             "tidings serve dir --listen 127.0.0.1:1 --config f --stdio --data d --print-config --log info",
             "tidings serve -p 0 --check-config",
+            "tidings gateway http://127.0.0.1:1/mcp -p 0 --isolation client --poll 5s --call-timeout 1m",
+            "tidings gateway --stdio -- server --its-own",
             "tidings ls demo:// -n 5 --json",
             "tidings get demo://a -o file -i -u :9000",
             "tidings put demo://a",
@@ -316,6 +325,7 @@ mod tests {
             "tidings context save 'a b' 9000",
             "tidings context use",
             "tidings serve a b",
+            "tidings gateway 9000 --isolation none",
             "tidings publish",
             "tidings publish demo://a f --create --if-match v1-2",
             "tidings publish --batch f demo://a",

@@ -33,6 +33,8 @@ pub use crate::backoff::Backoff;
 pub use crate::credentials::{Credentials, CredentialsError};
 pub use error::{ConnectError, WatchError};
 pub use oauth::OAuthClient;
+#[cfg(feature = "service")]
+pub(crate) use handshake::{HttpConnection, initialize_error};
 pub use options::WatchOptions;
 pub use strategy::WatchStrategy;
 pub use target::{Era, Target};

@@ -41,6 +41,8 @@ struct Readme;
 pub mod cli;
 #[cfg(feature = "service")]
 pub mod service;
+#[cfg(feature = "service")]
+pub mod gateway;
 #[cfg_attr(
     not(feature = "service"),
     allow(dead_code, reason = "the service uses the rest of it")

@@ -31,6 +31,10 @@ mod http;
 mod stdio;
 mod wrap;
 
+#[cfg(feature = "service")]
+pub(crate) use convert::log_level;
+#[cfg(feature = "service")]
+pub(crate) use handler::caller_beside;
 pub use http::{BusServer, Endpoint, EndpointBody};
 pub use options::McpOptions;
 pub use revision::{ETAG_META_KEY, Revision};
@@ -40,4 +44,6 @@ pub use session_records::{
     OwnedSessions, RecordError, RecordFuture, RecordOwner, SessionRecords, StoredRecord,
 };
 pub use stdio::{serve_stdio, serve_stdio_as};
+#[cfg(feature = "service")]
+pub(crate) use wrap::FollowSubscriptions;
 pub use wrap::{Wrap, Wrapped, WrappedServers};

@@ -27,6 +27,8 @@ pub(crate) use metric_line::MetricLine;
 pub(crate) use moved_sessions::MovedSessionMetrics;
 #[cfg(feature = "service")]
 pub(crate) use transport::{EventsMetrics, NoticeBodyMetrics, TlsMetrics, WsMetrics};
+#[cfg(feature = "service")]
+pub(crate) use upstream::UpstreamMetrics;
 
 use crate::OutboxEntry;
 
@@ -46,6 +48,8 @@ macro_rules! metric_table {
 mod cluster;
 mod audit;
 mod moved_sessions;
+#[cfg(feature = "service")]
+mod upstream;
 
 metric_table! {
     describe_histogram DELIVERY = "tidings_delivery_seconds",

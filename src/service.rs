@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::gateway::{Gateway, GatewayOptions};
 use crate::http::api;
 use crate::http::{ServiceRoute, events, ws};
 use crate::mcp::{McpOptions, serve_stdio};
@@ -60,6 +61,8 @@ pub struct ServeOptions {
     pub stdio: bool,
     /// Listens on HTTP.
     pub http: bool,
+    /// Stands in front of another server, whose clients it serves in place of the bus's own.
+    pub gateway: Option<GatewayOptions>,
     /// Reads the configuration again on SIGHUP, to replace the sinks. Without it, the signal ends the
     /// process.
     pub reload: Option<Reload>,
@@ -76,6 +79,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         config,
         stdio,
         http,
+        gateway,
         reload,
     } = options;
     // Before the address is announced: a script that reads it may send a signal at once.
@@ -101,6 +105,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     if let Some(border) = listening.border.border() {
         rights::follow(&bus, &border);
     }
+    let gateway = start_gateway(gateway, &config, &bus).await?;
     let supervisor = Supervisor::default();
     let kept = Kept::new(sinks, listening.reloaded(), config.clone());
     let sinks = tokio::spawn(kept.keep(hangup, supervisor.clone()));
@@ -109,6 +114,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         exporter,
         listening,
         cluster,
+        gateway: gateway.clone(),
     };
     let Some(running) = Running::start(&config, &bus, parts, &mut signals).await? else {
         // Nothing was published, so there is nothing to deliver.
@@ -118,6 +124,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let serving = Serving {
         config,
         bus,
+        gateway,
         stdio,
         supervisor,
         sinks,
@@ -129,6 +136,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
 struct Serving {
     config: Config,
     bus: Bus,
+    gateway: Option<Arc<Gateway>>,
     stdio: bool,
     supervisor: Supervisor,
     /// Keeps the sinks as the configuration says.
@@ -141,13 +149,14 @@ impl Serving {
         let Serving {
             config,
             bus,
+            gateway,
             stdio,
             supervisor,
             sinks,
         } = self;
         supervisor.ready().await;
         running.announce(stdio);
-        let served = serve_stdio_if(stdio, &config, &bus);
+        let served = serve_stdio_if(stdio, &config, &bus, gateway.as_deref());
         tokio::pin!(served);
         let mut speaking = stdio;
         let ended = tokio::select! {
@@ -211,14 +220,36 @@ async fn attach_sinks(bus: &Bus, config: &Config, cluster: Option<&NodeCluster>)
 }
 
 /// Serves stdin and stdout until they end. Without `stdio` it never returns, as `select!` needs.
-async fn serve_stdio_if(stdio: bool, config: &Config, bus: &Bus) -> anyhow::Result<()> {
+async fn serve_stdio_if(
+    stdio: bool,
+    config: &Config,
+    bus: &Bus,
+    gateway: Option<&Gateway>,
+) -> anyhow::Result<()> {
     if !stdio {
         return std::future::pending().await;
     }
-    let options = mcp_options(config);
-    serve_stdio(bus.clone(), options, tokio::io::stdin(), tokio::io::stdout())
-        .await
-        .context("MCP on stdin and stdout failed")
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    let served = match gateway {
+        Some(gateway) => gateway.wrap().serve_stdio(gateway.server(), input, output).await,
+        None => serve_stdio(bus.clone(), mcp_options(config), input, output).await,
+    };
+    served.context("MCP on stdin and stdout failed")
+}
+
+/// Connects to the server behind the gateway, if there is one.
+async fn start_gateway(
+    options: Option<GatewayOptions>,
+    config: &Config,
+    bus: &Bus,
+) -> anyhow::Result<Option<Arc<Gateway>>> {
+    match options {
+        Some(options) => {
+            let gateway = Gateway::start(bus.clone(), options, mcp_options(config)).await?;
+            Ok(Some(Arc::new(gateway)))
+        }
+        None => Ok(None),
+    }
 }
 
 /// Starts the bus, and returns the reader of its store, if it has one.

@@ -7,6 +7,12 @@ Examples:
   tidings serve notes --stdio               serve one MCP client, as desktop hosts do
   tidings serve -c tidings.toml --check-config";
 
+pub(super) const GATEWAY: &str = "\
+Examples:
+  tidings gateway -- npx -y some-server        on http://127.0.0.1:8808/mcp
+  tidings gateway --stdio -- uvx some-server   for one MCP client, as desktop hosts start it
+  tidings gateway https://mcp.example/mcp --token-file token -p 9000";
+
 pub(super) const LS: &str = "\
 Examples:
   tidings ls                 every resource, with its etag

@@ -4,14 +4,14 @@
 //! The whole configuration is checked before anything is started.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CliError, address, environment, output, usage};
-use crate::config::{Config, ConfigError, Overrides};
-use crate::service::{self, Reload, ServeOptions};
+use super::service_run::{self, ServiceRun};
+use super::{CliError, environment, usage};
+use crate::config::{Config, ConfigError};
+use crate::service::{self, ServeOptions};
 use crate::telemetry;
 
 /// The arguments of `tidings serve`.
@@ -19,24 +19,8 @@ use crate::telemetry;
 pub(super) struct Serve {
     /// Folder whose files are served; without one only the HTTP API writes
     dir: Option<PathBuf>,
-    /// Address to listen on for HTTP [default: 127.0.0.1:8808]
-    #[arg(short, long, value_name = "ADDR", value_parser = address::listen)]
-    listen: Option<SocketAddr>,
-    /// Port to listen on, for this machine alone; 0 is any free one
-    #[arg(short, long, conflicts_with = "listen")]
-    port: Option<u16>,
-    /// Configuration file (TOML); variables such as TIDINGS_HTTP__LISTEN override its keys
-    #[arg(short, long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Serve one client on standard input and output; HTTP only where --listen or --port is given too
-    #[arg(long)]
-    stdio: bool,
-    /// Folder where versions outlive the process [default: none, all is forgotten at the end]
-    #[arg(short, long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// Level of the log, or directives such as info,tidings=debug [env: TIDINGS_LOG] [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    log: Option<String>,
+    #[command(flatten)]
+    service: ServiceRun,
     /// Check the configuration, name all of its mistakes, and end
     #[arg(long)]
     check_config: bool,
@@ -49,14 +33,6 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    /// Returns the address of the command line.
-    fn listen(&self) -> Option<SocketAddr> {
-        match (self.listen, self.port) {
-            (None, Some(port)) => Some((Ipv4Addr::LOCALHOST, port).into()),
-            (listen, _) => listen,
-        }
-    }
-
     /// Refuses a file in the place of the folder, most often the configuration.
     fn check_dir(&self) -> Result<(), CliError> {
         match &self.dir {
@@ -71,32 +47,12 @@ impl Serve {
 
     /// Loads the configuration; `env` are the variables of the environment.
     fn load(&self, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
-        let overrides = Overrides {
-            listen: self.listen(),
-            workspace_dir: self.dir.clone(),
-            data_dir: self.data.clone(),
-            log_level: output::log_level()
-                .map(str::to_owned)
-                .or_else(|| self.log.clone()),
-        };
-        Config::load(self.config.as_deref(), env, &overrides)
+        self.service.load(env, self.dir.clone())
     }
 
     fn options(&self, config: Config) -> ServeOptions {
-        ServeOptions {
-            config,
-            stdio: self.stdio,
-            // A client starts one process for itself over stdio; a second one could not bind the same port.
-            http: !self.stdio || self.listen().is_some(),
-            // Without a file nothing can have changed.
-            reload: match &self.config {
-                Some(file) => {
-                    let serve = self.clone();
-                    Some(Reload::new(file, move || serve.load(environment())))
-                }
-                None => None,
-            },
-        }
+        let serve = self.clone();
+        self.service.options(config, None, move || serve.load(environment()))
     }
 
     pub(super) fn run(&self) -> Result<(), CliError> {
@@ -116,31 +72,8 @@ impl Serve {
         if self.print_config {
             return print(&config.to_toml_without_secrets());
         }
-        telemetry::install(&config.log)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let served = runtime.block_on(service::run(self.options(config)));
-        // Dropping the runtime would wait for the thread that reads stdin: the read cannot be cancelled and
-        // may never return.
-        runtime.shutdown_background();
-        served.map_err(|error| match service::is_misconfiguration(&error) {
-            true => CliError::Settings(described(&error)),
-            false => CliError::Failed(described(&error)),
-        })
+        service_run::run(self.options(config))
     }
-}
-
-/// Returns an error and its causes, each text once: many errors print their cause themselves.
-fn described(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        match text.as_str() {
-            "" => text = cause,
-            said if said.contains(&cause) => {}
-            _ => text.push_str(&format!(": {cause}")),
-        }
-    }
-    text
 }
 
 fn print(text: &str) -> Result<(), CliError> {

@@ -20,6 +20,8 @@ use tokio::sync::watch;
 use super::error::{ConnectError, absence, credentials_error, is_ended, is_unreachable, reason, refusal};
 use super::error_output::ErrorOutput;
 use super::inbox::Inbox;
+#[cfg(feature = "service")]
+use super::inbox::Signal;
 use super::known_etags::{EtagTransport, ListenEtags};
 use super::link::{ANSWER_TIMEOUT, Link, LinkSignals, Lost, no_answer};
 use super::options::WatchOptions;
@@ -110,24 +112,84 @@ async fn connect_http(
     mode: ClientLifecycleMode,
     credentials: &Credentials,
 ) -> Result<Link, ConnectError> {
-    // The variant can be made without this check.
-    Target::http(url)?;
-    // Here, since a handshake has little time and a user may have to be asked.
-    credentials.prepare().await.map_err(ConnectError::Credentials)?;
-    let inbox = Arc::new(Inbox::new());
-    let client = MonitoredClient::new(url, inbox.clone(), credentials)
-        .map_err(|error| transport_error(target, &error))?;
-    let mut config = StreamableHttpClientTransportConfig::with_uri(url).reinit_on_expired_session(false);
-    // A stream that ends is opened again once a second; the first failure ends the session.
-    config.retry_config = Arc::new(FixedInterval::default());
-    let stream = client.stream();
-    let transport = StreamableHttpClientTransport::with_client(client, config);
+    let HttpConnection {
+        transport,
+        inbox,
+        stream,
+    } = HttpConnection::prepare(target, url, credentials).await?;
     let mut link = shake_hands(target, transport, mode, inbox).await?;
     // Without the stream the server accepts subscriptions but has no way to send notifications.
     if link.push == Some(WatchStrategy::Subscribe) && !has_stream(stream).await {
         link.push = None;
     }
     Ok(link)
+}
+
+/// The transport to a server at a URL, before the handshake.
+pub(crate) struct HttpConnection {
+    transport: StreamableHttpClientTransport<MonitoredClient>,
+    inbox: Arc<Inbox>,
+    stream: watch::Receiver<StreamState>,
+}
+
+impl HttpConnection {
+    /// Makes the transport, once the credentials are there.
+    ///
+    /// # Errors
+    /// An address that is none of a server, and credentials that cannot be had.
+    pub(crate) async fn prepare(
+        target: &Target,
+        url: &str,
+        credentials: &Credentials,
+    ) -> Result<HttpConnection, ConnectError> {
+        // The variant can be made without this check.
+        Target::http(url)?;
+        // Here, since a handshake has little time and a user may have to be asked.
+        credentials.prepare().await.map_err(ConnectError::Credentials)?;
+        let inbox = Arc::new(Inbox::new());
+        let client = MonitoredClient::new(url, inbox.clone(), credentials)
+            .map_err(|error| transport_error(target, &error))?;
+        let mut config = StreamableHttpClientTransportConfig::with_uri(url).reinit_on_expired_session(false);
+        // A stream that ends is opened again once a second; the first failure ends the session.
+        config.retry_config = Arc::new(FixedInterval::default());
+        let stream = client.stream();
+        let transport = StreamableHttpClientTransport::with_client(client, config);
+        Ok(HttpConnection {
+            transport,
+            inbox,
+            stream,
+        })
+    }
+
+    /// Returns the transport, and the fate of the stream of notifications.
+    #[cfg(feature = "service")]
+    pub(crate) fn into_parts(self) -> (StreamableHttpClientTransport<MonitoredClient>, NoticeStream) {
+        let stream = NoticeStream {
+            inbox: self.inbox,
+            stream: self.stream,
+        };
+        (self.transport, stream)
+    }
+}
+
+/// The stream on which a server of an older revision sends notifications.
+#[cfg(feature = "service")]
+pub(crate) struct NoticeStream {
+    inbox: Arc<Inbox>,
+    stream: watch::Receiver<StreamState>,
+}
+
+#[cfg(feature = "service")]
+impl NoticeStream {
+    /// Waits until it is open, or is known to be absent.
+    pub(crate) async fn opened(&self) {
+        has_stream(self.stream.clone()).await;
+    }
+
+    /// Waits for its loss, with which the session is lost.
+    pub(crate) async fn lost(&self) {
+        while !matches!(self.inbox.next().await, Signal::Lost(_)) {}
+    }
 }
 
 async fn connect_program(
@@ -221,7 +283,8 @@ fn handshake_error(target: &Target, reason: String) -> ConnectError {
     }
 }
 
-fn initialize_error(target: &Target, error: &ClientInitializeError) -> ConnectError {
+/// Returns the error of a handshake with its cause.
+pub(crate) fn initialize_error(target: &Target, error: &ClientInitializeError) -> ConnectError {
     transport_error(target, cause(error))
 }
 

@@ -27,7 +27,7 @@ const LOST: &str = "\0lost";
 ///
 /// The transport and rmcp's tasks write, the watch task reads.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     signals: LatestQueue<Signal>,
     /// Updates of other resources are dropped on arrival, so that a server cannot fill the memory.
     watched: Mutex<HashSet<String>>,

@@ -32,7 +32,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// The state of the GET stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StreamState {
+pub(crate) enum StreamState {
     /// Not opened yet.
     Pending,
     /// Open now, or opened before.
@@ -43,7 +43,7 @@ pub(super) enum StreamState {
 
 /// An HTTP client that reports the fate of the GET stream to an inbox.
 #[derive(Clone)]
-pub(super) struct MonitoredClient {
+pub(crate) struct MonitoredClient {
     client: reqwest::Client,
     credentials: Credentials,
     inbox: Arc<Inbox>,

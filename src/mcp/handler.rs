@@ -163,6 +163,12 @@ fn extension<T: Clone + Send + Sync + 'static>(context: &Context) -> Option<T> {
     beside(&context.extensions)
 }
 
+/// Returns the caller of a message, as its transport let it in.
+#[cfg(feature = "service")]
+pub(crate) fn caller_beside(extensions: &Extensions) -> Option<Caller> {
+    beside(extensions)
+}
+
 /// Returns a value that the transport put beside a message.
 fn beside<T: Clone + Send + Sync + 'static>(extensions: &Extensions) -> Option<T> {
     let direct = extensions.get::<T>();

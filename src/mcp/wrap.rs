@@ -14,6 +14,7 @@ mod forward;
 mod rights;
 mod wrapped_servers;
 mod serve;
+mod follow;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,8 @@ use self::absent_client::AbsentClient;
 use self::client_view::ClientView;
 use self::content::KnownContent;
 use self::listed::ListedItems;
+#[cfg(feature = "service")]
+pub(crate) use self::follow::FollowSubscriptions;
 pub use self::wrapped::Wrapped;
 pub use self::wrapped_servers::WrappedServers;
 use super::etag_tools;
@@ -92,6 +95,8 @@ struct WrapState {
     next_id: AtomicU64,
     /// The handlers of the sessions that an endpoint has, by the ids of the sessions at the bus.
     handlers_of_sessions: Mutex<HashMap<SubscriberId, u64>>,
+    /// Is told of the resources that clients subscribe to.
+    follower: follow::FollowerSlot,
     /// Stands for clients that rmcp has no connection to.
     absent_client: AbsentClient,
 }
@@ -113,6 +118,7 @@ impl Wrap {
             clients: Mutex::default(),
             next_id: AtomicU64::new(1),
             handlers_of_sessions: Mutex::default(),
+            follower: follow::FollowerSlot::default(),
             absent_client: AbsentClient::start(),
         };
         Ok(Wrap {
@@ -187,6 +193,15 @@ impl Wrap {
         let Some(client) = self.oldest_client() else {
             return Ok(());
         };
+        let subscribed = self.subscribed().await?;
+        self.learn_all(&client, subscribed).await
+    }
+
+    /// Returns the resources of the wrapped server that clients are subscribed to.
+    ///
+    /// # Errors
+    /// [`PublishError::Closed`] when the bus has stopped.
+    pub(crate) async fn subscribed(&self) -> Result<Vec<ResourceUri>, PublishError> {
         let known: Vec<(ResourceUri, KnownContent)> = {
             let known = self.state.known.lock().await;
             known.iter().map(|(uri, known)| (uri.clone(), *known)).collect()
@@ -201,7 +216,7 @@ impl Wrap {
                 self.state.known.lock().await.remove(&uri);
             }
         }
-        self.learn_all(&client, subscribed).await
+        Ok(subscribed)
     }
 
     /// Does [`refresh_subscribed`](Self::refresh_subscribed) and [`refresh_lists`](Self::refresh_lists) every

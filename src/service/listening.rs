@@ -12,10 +12,11 @@ use tracing::{info, warn};
 use super::cluster::NodeCluster;
 use super::mcp_options;
 use super::reload::Reloaded;
-use super::routes::{Mounted, Routes};
+use super::routes::{McpEndpoint, Mounted, Routes};
 use crate::Bus;
 use crate::auth::{ConfiguredBorder, ProtectedResource};
 use crate::config::Config;
+use crate::gateway::Gateway;
 use crate::http::api::{Api, ClusterView, StatsHistory};
 use crate::http::{Access, HttpServer, Listener, Page, PageTransport, SharedLimits, Tls};
 use crate::mcp::{Endpoint, SessionRecords};
@@ -139,6 +140,8 @@ pub(super) struct Served {
     pub(super) cluster: Option<ClusterView>,
     /// The records of sessions; none where each stays on its node.
     pub(super) records: Option<Arc<dyn SessionRecords>>,
+    /// The gateway whose clients are served; none where they are the bus's own.
+    pub(super) gateway: Option<Arc<Gateway>>,
 }
 
 /// Returns the page, if it is served.
@@ -172,6 +175,7 @@ pub(super) async fn bind(
         stats,
         cluster,
         records,
+        gateway,
     } = served;
     let http = &config.http;
     let socket = TcpListener::bind(http.listen)
@@ -185,9 +189,15 @@ pub(super) async fn bind(
     // One rule for every endpoint: a caller that one refuses does not get in by another.
     let access = || listening.access.clone();
     let options = mcp_options(config);
-    let endpoint = match records {
-        Some(records) => Endpoint::with_records(bus.clone(), options, access(), limits.clone(), records),
-        None => Endpoint::with_limits(bus.clone(), options, access(), limits.clone()),
+    let endpoint = match (gateway, records) {
+        (Some(gateway), _) => McpEndpoint::Gateway(gateway.endpoint(access(), limits.clone())),
+        (None, Some(records)) => {
+            let endpoint = Endpoint::with_records(bus.clone(), options, access(), limits.clone(), records);
+            McpEndpoint::Bus(endpoint)
+        }
+        (None, None) => {
+            McpEndpoint::Bus(Endpoint::with_limits(bus.clone(), options, access(), limits.clone()))
+        }
     };
     let api = Api::new(bus.clone(), access(), ready.clone())
         .batch_bytes_max(http.body_bytes_max)

@@ -18,7 +18,8 @@ use crate::auth::ProtectedResource;
 use crate::http::api::{self, Api, ClusterView};
 use crate::http::problem::Problem;
 use crate::http::{Access, Page, RequestBody, ServiceRoute, SharedLimits};
-use crate::mcp::{Endpoint, EndpointBody};
+use crate::gateway::UpstreamServer;
+use crate::mcp::{Endpoint, EndpointBody, WrappedServers};
 use crate::metrics;
 
 /// The path of the MCP endpoint.
@@ -64,12 +65,28 @@ impl Service<Request<Body>> for OfOnePath {
     }
 }
 
+/// The endpoint at `/mcp`: of the bus, or of the server behind a gateway.
+#[derive(Clone)]
+pub(super) enum McpEndpoint {
+    Bus(Endpoint),
+    Gateway(Endpoint<WrappedServers<UpstreamServer>>),
+}
+
+impl McpEndpoint {
+    async fn handle(&self, request: Request<RequestBody>) -> Response<EndpointBody> {
+        match self {
+            McpEndpoint::Bus(endpoint) => endpoint.handle(request).await,
+            McpEndpoint::Gateway(endpoint) => endpoint.handle(request).await,
+        }
+    }
+}
+
 /// A service that answers every path.
 #[derive(Clone)]
 pub(super) struct Routes {
     access: Arc<Access>,
     limits: SharedLimits,
-    endpoint: Option<Endpoint>,
+    endpoint: Option<McpEndpoint>,
     api: Option<Api>,
     /// Answers the paths that are neither the endpoint's nor the API's.
     others: Router,
@@ -105,7 +122,7 @@ impl Routes {
     pub(super) fn new(
         access: Access,
         limits: SharedLimits,
-        endpoint: Endpoint,
+        endpoint: McpEndpoint,
         api: Api,
         others: Mounted,
     ) -> Routes {
@@ -138,7 +155,7 @@ impl Routes {
 
 /// The part of the service that answers a path.
 enum Route {
-    Mcp(Endpoint),
+    Mcp(McpEndpoint),
     Api(Api),
     Other,
 }

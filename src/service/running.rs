@@ -13,6 +13,7 @@ use super::signals::Signals;
 use super::sources::ServedSources;
 use super::{backup_router, metrics_routes, render_metrics, start_events, start_stats, transports};
 use crate::config::Config;
+use crate::gateway::Gateway;
 use crate::http::{Listener, ServiceRoute};
 use crate::metrics::Exporter;
 use crate::store::StoreReader;
@@ -24,6 +25,7 @@ pub(super) struct ServiceParts {
     pub(super) exporter: Option<Exporter>,
     pub(super) listening: Listening,
     pub(super) cluster: Option<NodeCluster>,
+    pub(super) gateway: Option<Arc<Gateway>>,
 }
 
 /// The listeners and sources that run beside the bus.
@@ -72,13 +74,17 @@ impl Running {
             exporter,
             listening,
             cluster,
+            gateway,
         } = parts;
         // Before anything is published, so that the history of `/v1/events` is complete.
         let hub = match listening.http {
             true => start_events(config, bus).await?,
             false => None,
         };
-        etag_tools::install(bus, config.mcp.clone()).await?;
+        // A gateway has installed them.
+        if gateway.is_none() {
+            etag_tools::install(bus, config.mcp.clone()).await?;
+        }
         listening.keep_event_ids(config)?;
         let ready = Arc::new(AtomicBool::new(false));
         let render = exporter.map(|exporter| render_metrics(bus, exporter));
@@ -106,6 +112,7 @@ impl Running {
                     stats,
                     cluster: cluster.as_ref().map(|cluster| cluster.view(bus)),
                     records: cluster.as_ref().and_then(NodeCluster::session_records),
+                    gateway,
                 };
                 Some(bind(config, bus, &ready, served, &listening).await?)
             }

@@ -193,8 +193,12 @@ impl<H: ServerHandler> Wrapped<H> {
     }
 
     /// Makes the bus know the resources that a client wants to subscribe to.
-    pub(super) async fn learn_unknown(&self, client: &ClientView, uris: &[String]) -> Result<(), ErrorData> {
-        let uris: Vec<ResourceUri> = uris.iter().flat_map(|uri| ResourceUri::new(uri).ok()).collect();
+    pub(super) async fn learn_unknown(
+        &self,
+        client: &ClientView,
+        uris_of_client: &[String],
+    ) -> Result<(), ErrorData> {
+        let uris: Vec<ResourceUri> = uris_of_client.iter().flat_map(|uri| ResourceUri::new(uri).ok()).collect();
         let etags = self.bus_handler.server.bus.etags(uris.clone()).await;
         let etags = etags.map_err(error::stopping)?;
         let mut unknown = Vec::new();
@@ -204,7 +208,9 @@ impl<H: ServerHandler> Wrapped<H> {
             }
         }
         let learned = self.wrap.learn_all(client, unknown).await;
-        learned.map_err(|failure| error::list(&failure))
+        learned.map_err(|failure| error::list(&failure))?;
+        self.wrap.tell_follower(uris_of_client).await;
+        Ok(())
     }
 
     /// Reads the wrapped server's resources that the arguments of an etag tool name. A client that polls then

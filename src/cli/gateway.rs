@@ -1,0 +1,125 @@
+//! `tidings gateway`: stands in front of another MCP server and serves its clients.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::address;
+use super::credentials::CredentialsArgs;
+use super::service_run::{self, ServiceRun};
+use super::{CliError, duration, environment, usage};
+use crate::client::{Credentials, Target};
+use crate::gateway::{GatewayOptions, Isolation};
+use crate::http_client;
+
+const USAGE: &str = "tidings gateway [OPTIONS] URL\n       tidings gateway [OPTIONS] -- COMMAND [ARGUMENT]...";
+
+/// The arguments of `tidings gateway`.
+#[derive(Debug, Clone, Args)]
+#[command(override_usage = USAGE)]
+pub(super) struct GatewayArgs {
+    /// Address of the server, such as http://127.0.0.1:3000/mcp
+    #[arg(value_name = "URL")]
+    url: Option<String>,
+    /// Program that is an MCP server on its standard input and output, and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+    /// Variable of the environment that the program gets, besides PATH, HOME and their like; may be given several
+    /// times
+    #[arg(long, value_name = "NAME", requires = "command")]
+    env: Vec<String>,
+    /// Connections over which calls reach the server: one for each client where the server keeps a state for
+    /// each connection, always, or never
+    #[arg(long, value_enum, default_value_t = Isolation::Auto)]
+    isolation: Isolation,
+    /// Longest time between two reads of a subscribed resource, for changes that the server does not announce
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    poll: Duration,
+    /// Longest time of a call without an answer or progress
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+    call_timeout: Duration,
+    #[command(flatten)]
+    service: ServiceRun,
+    #[command(flatten)]
+    credentials: CredentialsArgs,
+}
+
+impl GatewayArgs {
+    fn target(&self) -> Result<(Target, Credentials), CliError> {
+        match (&self.url, self.command.as_slice()) {
+            (Some(url), []) => {
+                let url = address::endpoint(url).map_err(|reason| {
+                    let shown = http_client::shown(url);
+                    usage("gateway", &format!("cannot reach \"{shown}\": {reason}"))
+                })?;
+                let credentials = self.credentials.read("gateway", url.as_str())?;
+                Ok((Target::Http(url.into()), credentials))
+            }
+            (None, [_, ..]) if !self.credentials.is_empty() => Err(usage(
+                "gateway",
+                "credentials are for a server at an address; give a COMMAND its own by --env NAME",
+            )),
+            (None, [_, ..]) => {
+                let target = Target::command(self.command.clone());
+                let target = target.map_err(|error| usage("gateway", &error.to_string()))?;
+                Ok((target, Credentials::default()))
+            }
+            (Some(_), _) => Err(usage(
+                "gateway",
+                "an address and a COMMAND name each a server: leave one",
+            )),
+            (None, []) => Err(usage(
+                "gateway",
+                "name the server: its URL, or -- and the command that starts it",
+            )),
+        }
+    }
+
+    pub(super) fn run(&self) -> Result<(), CliError> {
+        let (target, credentials) = self.target()?;
+        let mut options = GatewayOptions::new(target);
+        options.credentials = credentials;
+        options.environment.clone_from(&self.env);
+        options.isolation = self.isolation;
+        options.poll = self.poll;
+        options.call_timeout = self.call_timeout;
+        let config = self.service.load(environment(), None)?;
+        let service = self.service.clone();
+        let load = move || service.load(environment(), None);
+        service_run::run(self.service.options(config, Some(options), load))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(line: &str) -> GatewayArgs {
+        match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
+            Command::Gateway(gateway) => *gateway,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn server_is_an_address_or_a_command() {
+        let (target, _) = parse("tidings gateway 127.0.0.1:1").target().unwrap();
+        assert_eq!(target, Target::Http("http://127.0.0.1:1/mcp".to_owned()));
+        let (target, _) = parse("tidings gateway --stdio --env TOKEN -- server --listen x").target().unwrap();
+        let expected = ["server", "--listen", "x"].map(OsString::from).to_vec();
+        assert_eq!(target, Target::Command(expected));
+        for line in ["tidings gateway", "tidings gateway 127.0.0.1:1 -- server"] {
+            assert!(parse(line).target().is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_of_addresses_alone() {
+        let gateway = parse("tidings gateway --header a:b -- server");
+        assert!(gateway.target().is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! A request that was sent to the server, until its answer.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use rmcp::RoleClient;
+use rmcp::model::{CancelledNotificationParam, ProgressToken, RequestId, ServerResult};
+use rmcp::service::{RequestHandle, ServiceError};
+use tokio::sync::mpsc;
+
+use super::connection::Connection;
+use super::hearing::Heard;
+
+type Answer = Pin<Box<dyn Future<Output = Result<ServerResult, ServiceError>> + Send + Sync>>;
+
+/// A request that was sent to the server. Dropped before its end, it is cancelled there.
+pub(super) struct Call {
+    connection: Arc<Connection>,
+    id: RequestId,
+    token: ProgressToken,
+    heard: mpsc::Receiver<Heard>,
+    answer: Answer,
+    has_ended: bool,
+}
+
+/// The next event of a call.
+pub(super) enum CallStep {
+    Heard(Heard),
+    Ended(Result<ServerResult, ServiceError>),
+}
+
+impl Call {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        handle: RequestHandle<RoleClient>,
+        heard: mpsc::Receiver<Heard>,
+    ) -> Call {
+        Call {
+            connection,
+            id: handle.id.clone(),
+            token: handle.progress_token.clone(),
+            heard,
+            answer: Box::pin(handle.await_response()),
+            has_ended: false,
+        }
+    }
+
+    /// Returns the next event; the answer is the last. Cancel safe.
+    pub(super) async fn next(&mut self) -> CallStep {
+        let lost = self.connection.lost().clone();
+        // Biased: whatever arrived before the answer is returned before it.
+        let result = tokio::select! {
+            biased;
+            Some(heard) = self.heard.recv() => return CallStep::Heard(heard),
+            answer = &mut self.answer => answer,
+            () = lost.wait() => Err(ServiceError::TransportClosed),
+        };
+        self.end();
+        CallStep::Ended(result)
+    }
+
+    fn end(&mut self) {
+        self.has_ended = true;
+        self.connection.hearing().end(&self.token);
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        self.end();
+        let peer = self.connection.peer().clone();
+        let reason = "the client has cancelled the request or is gone".to_owned();
+        let cancelled = CancelledNotificationParam::new(Some(self.id.clone()), Some(reason));
+        // A task of its own, since this may run anywhere; without a runtime the connection is gone anyway.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Err(error) = peer.notify_cancelled(cancelled).await {
+                    tracing::debug!(%error, "the cancellation of a request could not be sent");
+                }
+            });
+        }
+    }
+}

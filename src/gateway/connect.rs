@@ -1,0 +1,185 @@
+//! The way from a target to a [`Connection`]: the process or the HTTP client, and the handshake.
+
+use std::ffi::OsString;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use process_wrap::tokio::{CommandWrap, ProcessGroup};
+use rmcp::model::{ClientConfig, ProtocolVersion};
+use rmcp::transport::{IntoTransport, TokioChildProcess};
+use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient};
+
+use super::connection::{Connection, Lost};
+use super::hearing::{Hearing, HeardTransport};
+use super::inbound::Inbound;
+use super::options::GatewayOptions;
+use super::signals::Signals;
+use super::upstream::Upstream;
+use crate::client::error_output::ErrorOutput;
+use crate::client::{ConnectError, HttpConnection, Target, initialize_error};
+
+/// The time that a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The variables of the gateway's environment that a server's program gets; no other is passed on, since it
+/// may be a secret.
+const ENVIRONMENT: [&str; 8] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "SHELL"];
+
+/// The revisions that a connection may speak.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Handshake {
+    /// The newest one that the server knows.
+    Newest,
+    /// One of those that begin with `initialize`, this one at best.
+    Initialize(ProtocolVersion),
+}
+
+/// One end of a connection, as the server is to see it.
+pub(super) struct Caller {
+    pub(super) client: ClientConfig,
+    pub(super) handshake: Handshake,
+    /// Gets the announcements of changes, if the connection is for them.
+    pub(super) signals: Option<Arc<Signals>>,
+}
+
+/// Connects to the server.
+pub(super) async fn connect(upstream: &Upstream, caller: &Caller) -> Result<Connection, ConnectError> {
+    match &caller.handshake {
+        Handshake::Initialize(_) => connect_as(upstream, caller, ClientLifecycleMode::Initialize).await,
+        Handshake::Newest => {
+            let auto = ClientLifecycleMode::Auto {
+                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+                legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+            };
+            match connect_as(upstream, caller, auto).await {
+                // Some older servers answer an unknown first request by hanging up, or without JSON-RPC.
+                Err(first @ (ConnectError::Handshake { .. } | ConnectError::NotServed { .. })) => {
+                    let again = connect_as(upstream, caller, ClientLifecycleMode::Initialize).await;
+                    again.map_err(|_| first)
+                }
+                other => other,
+            }
+        }
+    }
+}
+
+async fn connect_as(
+    upstream: &Upstream,
+    caller: &Caller,
+    mode: ClientLifecycleMode,
+) -> Result<Connection, ConnectError> {
+    let hearing = Arc::new(Hearing::new(caller.signals.clone(), upstream.metrics().clone()));
+    let lost = Lost::new();
+    let target = &upstream.options().target;
+    let greeting = Greeting {
+        target,
+        caller,
+        mode,
+        hearing,
+        lost: lost.clone(),
+    };
+    match target {
+        Target::Http(url) => {
+            let http = HttpConnection::prepare(target, url, &upstream.options().credentials).await?;
+            let (transport, stream) = http.into_parts();
+            let connection = greeting.shake_hands(transport).await?;
+            // Without the stream the server would accept subscriptions and could not announce a change.
+            if caller.signals.is_some() && !connection.is_stateless() {
+                stream.opened().await;
+            }
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = stream.lost() => lost.set(),
+                    () = lost.wait() => {}
+                }
+            });
+            Ok(connection)
+        }
+        Target::Command(command) => {
+            let (transport, mut errors) = start(upstream.options(), command)?;
+            let connection = greeting.shake_hands(transport).await;
+            // Before the failure is reported: the last lines of a program that has ended give the reason.
+            if let (Err(_), Some(errors)) = (&connection, &mut errors) {
+                errors.finish().await;
+            }
+            connection
+        }
+    }
+}
+
+/// Starts the program of a server, in a process group of its own: the whole group is ended with it, and an
+/// interrupt from the keyboard reaches the gateway alone, which ends it in order.
+fn start(
+    options: &GatewayOptions,
+    command: &[OsString],
+) -> Result<(TokioChildProcess, Option<ErrorOutput>), ConnectError> {
+    let (program, arguments) = command
+        .split_first()
+        .expect("a command has a program: Target::command");
+    let mut command = CommandWrap::with_new(program, |command| {
+        command.args(arguments).kill_on_drop(true).env_clear();
+        let named = options.environment.iter().map(String::as_str);
+        for name in ENVIRONMENT.into_iter().chain(named) {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+    });
+    command.wrap(ProcessGroup::leader());
+    let started = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
+    let (transport, errors) = started.map_err(|error| ConnectError::Unreachable {
+        target: options.target.to_string(),
+        reason: error.to_string(),
+    })?;
+    Ok((transport, errors.map(ErrorOutput::copy)))
+}
+
+/// A handshake that is about to begin.
+struct Greeting<'a> {
+    target: &'a Target,
+    caller: &'a Caller,
+    mode: ClientLifecycleMode,
+    hearing: Arc<Hearing>,
+    lost: Lost,
+}
+
+impl Greeting<'_> {
+    async fn shake_hands<T, E, A>(self, transport: T) -> Result<Connection, ConnectError>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let version = match &self.caller.handshake {
+            Handshake::Newest => ProtocolVersion::LATEST_WITH_INITIALIZE,
+            Handshake::Initialize(version) => version.clone(),
+        };
+        let inbound = Inbound {
+            hearing: self.hearing.clone(),
+            client: self.caller.client.clone().with_protocol_version(version),
+        };
+        let transport = HeardTransport {
+            inner: transport.into_transport(),
+            hearing: self.hearing.clone(),
+            lost: self.lost.clone(),
+        };
+        let failed = |reason: &str| ConnectError::Handshake {
+            target: self.target.to_string(),
+            reason: reason.to_owned(),
+        };
+        let serving = inbound.serve_with_lifecycle(transport, self.mode);
+        let running = match tokio::time::timeout(HANDSHAKE_TIMEOUT, serving).await {
+            Ok(Ok(running)) => running,
+            Ok(Err(error)) => return Err(initialize_error(self.target, &error)),
+            Err(_) => return Err(failed("no answer within 30 s")),
+        };
+        let peer = running.peer();
+        // A cached answer would hide a change.
+        peer.set_response_cache_config(ClientCacheConfig::disabled())
+            .await;
+        let Some(info) = peer.peer_info() else {
+            return Err(failed("the server sent no information about itself"));
+        };
+        Ok(Connection::new(running, info, self.hearing, self.lost))
+    }
+}

@@ -1,0 +1,129 @@
+//! One connection to the server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::model::{ClientRequest, ServerPeerInfo, ProtocolVersion, RequestMetaObject};
+use rmcp::service::{
+    Peer, PeerRequestOptions, RunningService, RunningServiceCancellationToken, Service, ServiceError,
+};
+use tokio::sync::watch;
+
+use super::call::Call;
+use super::hearing::{self, Hearing};
+
+/// The longest time of one request, however much progress it reports.
+const CALL_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// Tells that a connection has ended.
+#[derive(Debug, Clone)]
+pub(super) struct Lost(Arc<watch::Sender<bool>>);
+
+impl Lost {
+    pub(super) fn new() -> Lost {
+        Lost(Arc::new(watch::Sender::new(false)))
+    }
+
+    pub(super) fn set(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Waits for the end.
+    pub(super) async fn wait(&self) {
+        // The sender is this one's, so it cannot be gone.
+        drop(self.0.subscribe().wait_for(|is_lost| *is_lost).await);
+    }
+}
+
+/// One connection to the server, until it ends or is dropped.
+pub(super) struct Connection {
+    peer: Peer<RoleClient>,
+    info: Arc<ServerPeerInfo>,
+    hearing: Arc<Hearing>,
+    lost: Lost,
+    /// Taken when the connection is closed.
+    stop: Option<RunningServiceCancellationToken>,
+}
+
+impl Connection {
+    /// Takes charge of a connection whose handshake is done.
+    pub(super) fn new<S: Service<RoleClient>>(
+        running: RunningService<RoleClient, S>,
+        info: Arc<ServerPeerInfo>,
+        hearing: Arc<Hearing>,
+        lost: Lost,
+    ) -> Connection {
+        let peer = running.peer().clone();
+        let stop = Some(running.cancellation_token());
+        let ended = lost.clone();
+        tokio::spawn(async move {
+            if let Err(error) = running.waiting().await {
+                tracing::warn!(%error, "the task of a connection to the server behind the gateway failed");
+            }
+            ended.set();
+        });
+        Connection {
+            peer,
+            info,
+            hearing,
+            lost,
+            stop,
+        }
+    }
+
+    pub(super) fn peer(&self) -> &Peer<RoleClient> {
+        &self.peer
+    }
+
+    /// What the server says of itself.
+    pub(super) fn info(&self) -> &Arc<ServerPeerInfo> {
+        &self.info
+    }
+
+    pub(super) fn lost(&self) -> &Lost {
+        &self.lost
+    }
+
+    /// Returns true if the revision of the connection has no sessions.
+    pub(super) fn is_stateless(&self) -> bool {
+        self.info.protocol_version >= ProtocolVersion::V_2026_07_28
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        mut request: ClientRequest,
+        meta: RequestMetaObject,
+        timeout: Duration,
+    ) -> Result<Call, ServiceError> {
+        let (heard_by, heard) = hearing::channel();
+        use rmcp::model::GetExtensions;
+        request.extensions_mut().insert(heard_by);
+        let options = PeerRequestOptions::with_timeout(timeout)
+            .reset_timeout_on_progress()
+            .with_max_total_timeout(CALL_MAX)
+            .with_meta(meta);
+        let handle = self.peer.send_cancellable_request(request, options).await?;
+        Ok(Call::new(self.clone(), handle, heard))
+    }
+
+    pub(super) fn hearing(&self) -> &Hearing {
+        &self.hearing
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            stop.cancel();
+        }
+    }
+}

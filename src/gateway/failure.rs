@@ -1,0 +1,139 @@
+//! The errors with which the gateway answers for a server that did not.
+
+use std::time::Duration;
+
+use rmcp::ErrorData;
+use rmcp::service::ServiceError;
+use serde_json::json;
+
+use crate::units::time;
+
+/// The reason that a request has no answer of the server. The client finds its label in `data.reason`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The connection ended while the request was under way. It may have been executed.
+    Restarted,
+    /// There has been no connection for as long as a request waits for one.
+    Unavailable,
+    /// The server did not answer in time.
+    TimedOut(Duration),
+    /// The server answered, but not what the request asks for.
+    Unexpected,
+    /// The clients hold as many connections as the gateway opens.
+    TooManySpeakers,
+    /// As many requests are under way as the gateway sends at once.
+    TooManyCalls,
+    /// The call waited too long for the client's input.
+    Expired,
+    /// As many calls wait for input as the gateway keeps.
+    TooManyParked,
+}
+
+impl Failure {
+    fn label(self) -> &'static str {
+        match self {
+            Failure::Restarted => "restarted",
+            Failure::Unavailable => "unavailable",
+            Failure::TimedOut(_) => "timeout",
+            Failure::Unexpected => "unexpected",
+            Failure::TooManySpeakers => "too_many_speakers",
+            Failure::TooManyCalls => "too_many_calls",
+            Failure::Expired => "expired",
+            Failure::TooManyParked => "too_many_parked",
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Failure::Restarted => {
+                "the connection to the server behind the gateway ended during the request, which may have been \
+                 executed"
+                    .to_owned()
+            }
+            Failure::Unavailable => {
+                "the server behind the gateway cannot be reached now; try again".to_owned()
+            }
+            Failure::TimedOut(limit) => format!(
+                "the server behind the gateway gave no answer and no progress within {}; the request was \
+                 cancelled",
+                time::text(limit)
+            ),
+            Failure::Unexpected => "the server behind the gateway gave an answer of another kind".to_owned(),
+            Failure::TooManySpeakers => {
+                "the gateway has no connection left for this client; try again when others have ended".to_owned()
+            }
+            Failure::TooManyCalls => "too many requests are under way; try again".to_owned(),
+            Failure::Expired => {
+                "the call that waited for this input has ended or is not this client's; call again".to_owned()
+            }
+            Failure::TooManyParked => "too many calls wait for input; try again".to_owned(),
+        }
+    }
+
+    /// Returns the answer to the client.
+    pub(super) fn answer(self) -> ErrorData {
+        let mut data = json!({ "reason": self.label() });
+        if self == Failure::Unavailable {
+            data["retryAfterMs"] = json!(1_000);
+        }
+        ErrorData::internal_error(self.text(), Some(data))
+    }
+}
+
+/// Returns the answer for an error of the connection. An error that the server answered is passed on.
+pub(super) fn answer_of(error: ServiceError) -> ErrorData {
+    match error {
+        ServiceError::McpError(error) => error,
+        ServiceError::Timeout { timeout } => Failure::TimedOut(timeout).answer(),
+        ServiceError::UnexpectedResponse => Failure::Unexpected.answer(),
+        ServiceError::Cancelled { .. } => ErrorData::internal_error("the request was cancelled", None),
+        error => {
+            tracing::debug!(%error, "a request of a client ended with its connection");
+            Failure::Restarted.answer()
+        }
+    }
+}
+
+/// Returns true for an error after which the connection cannot be used.
+pub(super) fn ends_connection(error: &ServiceError) -> bool {
+    matches!(
+        error,
+        ServiceError::TransportSend(_) | ServiceError::TransportClosed
+    )
+}
+
+/// Returns true for the answer to a request whose connection has ended.
+pub(super) fn is_restart(error: &ErrorData) -> bool {
+    has_reason(error, Failure::Restarted)
+}
+
+/// Returns true for the answer to a client that has reached the limit of connections.
+pub(super) fn is_limit(error: &ErrorData) -> bool {
+    has_reason(error, Failure::TooManySpeakers)
+}
+
+fn has_reason(error: &ErrorData, failure: Failure) -> bool {
+    matches!(&error.data, Some(data) if data["reason"] == failure.label())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_names_the_reason() {
+        let answer = Failure::Restarted.answer();
+        assert_eq!(answer.code, rmcp::model::ErrorCode::INTERNAL_ERROR);
+        assert_eq!(answer.data.unwrap()["reason"], "restarted");
+        let answer = answer_of(ServiceError::Timeout {
+            timeout: Duration::from_secs(90),
+        });
+        assert_eq!(answer.data.unwrap()["reason"], "timeout");
+    }
+
+    #[test]
+    fn answered_error_is_passed_on() {
+        let refusal = ErrorData::invalid_params("no such tool", Some(json!({ "a": 1 })));
+        assert_eq!(answer_of(ServiceError::McpError(refusal.clone())), refusal);
+    }
+}

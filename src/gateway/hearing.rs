@@ -1,0 +1,188 @@
+//! The messages that a server sends beside its answers, in the order in which they arrive.
+//!
+//! rmcp handles each notification in a task of its own, so their order is lost there, and progress may come
+//! after the answer that it belongs to. Here they are read off the transport.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rmcp::model::{
+    ClientRequest, ClientResult, ErrorCode, GetExtensions, GetMeta, ProgressNotificationParam, ProgressToken,
+    ServerNotification, ServerRequest,
+};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::{ErrorData, RoleClient};
+use tokio::sync::{mpsc, oneshot};
+
+use super::connection::Lost;
+use super::signals::Signals;
+use crate::metrics::UpstreamMetrics;
+
+/// Messages that wait for one call. Notifications beyond it are dropped, requests are refused.
+const HEARD_MAX: usize = 256;
+
+/// A message for the client of a call.
+pub(super) enum Heard {
+    Progress(ProgressNotificationParam),
+    Notice(ServerNotification),
+    Asked(Asked),
+}
+
+/// A question of the server to the client.
+pub(super) struct Asked {
+    pub(super) request: ServerRequest,
+    pub(super) reply: oneshot::Sender<Result<ClientResult, ErrorData>>,
+}
+
+/// Marks a request whose messages go to this channel.
+#[derive(Clone)]
+pub(super) struct HeardBy(mpsc::Sender<Heard>);
+
+/// Returns the mark for a request, and the end at which its messages arrive.
+pub(super) fn channel() -> (HeardBy, mpsc::Receiver<Heard>) {
+    let (sender, receiver) = mpsc::channel(HEARD_MAX);
+    (HeardBy(sender), receiver)
+}
+
+/// The requests under way on one connection, and where their messages go.
+pub(super) struct Hearing {
+    calls: Mutex<Calls>,
+    signals: Option<Arc<Signals>>,
+    metrics: Arc<UpstreamMetrics>,
+}
+
+#[derive(Default)]
+struct Calls {
+    channels: HashMap<ProgressToken, mpsc::Sender<Heard>>,
+    /// The tokens of the calls, the newest last.
+    order: Vec<ProgressToken>,
+}
+
+impl Hearing {
+    /// Makes the hearing of a connection that also announces changes to `signals`.
+    pub(super) fn new(signals: Option<Arc<Signals>>, metrics: Arc<UpstreamMetrics>) -> Hearing {
+        Hearing {
+            calls: Mutex::default(),
+            signals,
+            metrics,
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, message: &TxJsonRpcMessage<RoleClient>) {
+        if let TxJsonRpcMessage::<RoleClient>::Request(message) = message
+            && let Some(HeardBy(sender)) = message.request.extensions().get::<HeardBy>()
+            && let Some(token) = progress_token(&message.request)
+        {
+            let mut calls = self.calls();
+            calls.order.push(token.clone());
+            calls.channels.insert(token, sender.clone());
+        }
+    }
+
+    /// Forgets a request that has ended.
+    pub(super) fn end(&self, token: &ProgressToken) {
+        let mut calls = self.calls();
+        calls.channels.remove(token);
+        calls.order.retain(|other| other != token);
+    }
+
+    /// Returns the channel of the newest request under way. All requests of a speaker are one client's, so
+    /// any of them leads to the client that is meant.
+    fn newest(&self) -> Option<mpsc::Sender<Heard>> {
+        let calls = self.calls();
+        calls.channels.get(calls.order.last()?).cloned()
+    }
+
+    fn hear(&self, notification: &ServerNotification) {
+        if let Some(signals) = &self.signals {
+            signals.hear(notification);
+        }
+        let dropped = match notification {
+            ServerNotification::ProgressNotification(progress) => {
+                let sender = self.calls().channels.get(&progress.params.progress_token).cloned();
+                let heard = Heard::Progress(progress.params.clone());
+                sender.map(|sender| sender.try_send(heard).is_err())
+            }
+            ServerNotification::LoggingMessageNotification(_)
+            | ServerNotification::TaskStatusNotification(_)
+            | ServerNotification::CustomNotification(_) => {
+                let heard = Heard::Notice(notification.clone());
+                self.newest().map(|sender| sender.try_send(heard).is_err())
+            }
+            _ => Some(false),
+        };
+        if dropped != Some(false) {
+            self.metrics.notices_dropped.increment(1);
+        }
+    }
+
+    /// Asks the client of the newest request under way.
+    ///
+    /// # Errors
+    /// The refusal of the client, or that there is no client to ask.
+    pub(super) async fn ask(&self, request: ServerRequest) -> Result<ClientResult, ErrorData> {
+        let (reply, answer) = oneshot::channel();
+        let asked = Heard::Asked(Asked { request, reply });
+        let is_asked = match self.newest() {
+            Some(sender) => sender.try_send(asked).is_ok(),
+            None => false,
+        };
+        if !is_asked {
+            self.metrics.refused_requests.increment(1);
+            let text = "the gateway has no client to ask: no request of a client is under way on this connection";
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None));
+        }
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => Err(ErrorData::internal_error(
+                "the request that this question belongs to has ended",
+                None,
+            )),
+        }
+    }
+}
+
+fn progress_token(request: &ClientRequest) -> Option<ProgressToken> {
+    request.get_meta().get_progress_token()
+}
+
+/// A transport that tells a [`Hearing`] of every message, and of its own end.
+pub(super) struct HeardTransport<T> {
+    pub(super) inner: T,
+    pub(super) hearing: Arc<Hearing>,
+    pub(super) lost: Lost,
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for HeardTransport<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        // Before the message leaves, so that no answer to it can come first.
+        self.hearing.begin(&item);
+        self.inner.send(item)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let Some(message) = self.inner.receive().await else {
+            // At once: rmcp waits for the process to end before it says so.
+            self.lost.set();
+            return None;
+        };
+        if let RxJsonRpcMessage::<RoleClient>::Notification(message) = &message {
+            self.hearing.hear(&message.notification);
+        }
+        Some(message)
+    }
+
+    fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.inner.close()
+    }
+}

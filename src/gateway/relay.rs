@@ -1,0 +1,101 @@
+//! The client's side of a call: its progress, its log messages, and the questions of the server.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rmcp::model::{ProgressNotificationParam, ServerNotification, ServerResult};
+use rmcp::service::{RequestContext, ServiceError};
+use rmcp::{ErrorData, RoleServer};
+
+use super::call::{Call, CallStep};
+use super::hearing::{Asked, Heard};
+use super::{capabilities, failure};
+use crate::mcp::log_level;
+use crate::metrics::UpstreamMetrics;
+
+type Context = RequestContext<RoleServer>;
+
+/// The end of a relayed call.
+pub(super) enum Relayed {
+    /// The server answered, or failed to.
+    Answered(Result<ServerResult, ErrorData>),
+    /// The server asks a client that has no session, which must be answered with the question.
+    Asked(Call, Asked),
+}
+
+/// Passes on everything that belongs to a call until its end.
+pub(super) async fn relay(mut call: Call, context: &Context, metrics: &Arc<UpstreamMetrics>) -> Relayed {
+    let is_stateless = capabilities::is_stateless(context);
+    let mut dialogues = FuturesUnordered::new();
+    loop {
+        let step = tokio::select! {
+            biased;
+            () = context.ct.cancelled() => {
+                metrics.failed.increment(1);
+                return Relayed::Answered(Err(ErrorData::internal_error("the request was cancelled", None)));
+            }
+            Some(()) = dialogues.next(), if !dialogues.is_empty() => continue,
+            step = call.next() => step,
+        };
+        match step {
+            CallStep::Heard(Heard::Progress(progress)) => tell_progress(context, progress).await,
+            CallStep::Heard(Heard::Notice(notice)) => {
+                if !is_stateless || is_wanted(context, &notice) {
+                    tell(context, notice).await;
+                }
+            }
+            CallStep::Heard(Heard::Asked(asked)) if is_stateless => return Relayed::Asked(call, asked),
+            // Beside the call: the client may take minutes, and progress goes on meanwhile.
+            CallStep::Heard(Heard::Asked(asked)) => dialogues.push(converse(context, asked)),
+            CallStep::Ended(result) => {
+                match &result {
+                    Ok(_) => metrics.answered.increment(1),
+                    Err(ServiceError::McpError(_)) => metrics.refused.increment(1),
+                    Err(_) => metrics.failed.increment(1),
+                }
+                return Relayed::Answered(result.map_err(failure::answer_of));
+            }
+        }
+    }
+}
+
+/// Asks the client, and hands its answer to the server.
+async fn converse(context: &Context, asked: Asked) {
+    let answer = context.peer.send_request(asked.request).await;
+    let answer = answer.map_err(|error| match error {
+        ServiceError::McpError(refusal) => refusal,
+        error => ErrorData::internal_error(format!("the client gave no answer: {error}"), None),
+    });
+    if asked.reply.send(answer).is_err() {
+        tracing::debug!("the server no longer waits for the answer of a client");
+    }
+}
+
+/// Tells progress under the token of the client, if it asked for any.
+async fn tell_progress(context: &Context, mut progress: ProgressNotificationParam) {
+    if let Some(token) = context.meta.get_progress_token() {
+        progress.progress_token = token;
+        if let Err(error) = context.peer.notify_progress(progress).await {
+            tracing::debug!(%error, "the progress of a call could not be told");
+        }
+    }
+}
+
+async fn tell(context: &Context, notice: ServerNotification) {
+    if let Err(error) = context.peer.send_notification(notice).await {
+        tracing::debug!(%error, "a message of the server could not be told");
+    }
+}
+
+/// Returns true if a client without a session asked for log messages of this level.
+#[expect(deprecated, reason = "rmcp marks logging for a later revision; all five of ours have it")]
+fn is_wanted(context: &Context, notice: &ServerNotification) -> bool {
+    let ServerNotification::LoggingMessageNotification(message) = notice else {
+        return true;
+    };
+    match context.meta.log_level() {
+        Some(least) => log_level(message.params.level) >= log_level(least),
+        None => false,
+    }
+}

@@ -1,0 +1,67 @@
+//! The metrics of a gateway: of the server behind it, and of the connections to it.
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+metric_table! {
+    describe_gauge UP = "tidings_upstream_up", "1 while the gateway has a connection to the server behind it, else 0.";
+    describe_counter RESTARTS = "tidings_upstream_restarts_total",
+        "Connections to the server behind the gateway that ended and were made anew.";
+    describe_counter CALLS = "tidings_upstream_calls_total",
+        "Requests that the gateway sent on, by result: answered, refused by the server, or failed without an answer.";
+    describe_histogram CALL_TIME = "tidings_upstream_call_seconds",
+        "Time from a request that the gateway sent on until its answer.";
+    describe_gauge IN_FLIGHT = "tidings_upstream_inflight", "Requests under way to the server behind the gateway.";
+    describe_gauge SUBSCRIPTIONS = "tidings_upstream_subscriptions",
+        "Resources of which the server behind the gateway is asked to announce changes.";
+    describe_counter LOOKS = "tidings_upstream_looks_total",
+        "Reads and lists that the gateway made by itself, by their reason: a notice, the interval or a new connection.";
+    describe_gauge SPEAKERS = "tidings_upstream_speakers",
+        "Connections to the server behind the gateway that are a single client's.";
+    describe_gauge PARKED = "tidings_upstream_parked_calls", "Calls that wait for input of their client.";
+    describe_counter REFUSED = "tidings_upstream_refused_requests_total",
+        "Requests of the server behind the gateway that no client could be asked.";
+    describe_counter DROPPED = "tidings_upstream_notices_dropped_total",
+        "Progress and log messages of the server behind the gateway that belonged to no request, or came too fast.";
+}
+
+/// The metrics of a gateway.
+pub(crate) struct UpstreamMetrics {
+    pub(crate) up: Gauge,
+    pub(crate) restarts: Counter,
+    pub(crate) answered: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) call_time: Histogram,
+    pub(crate) in_flight: Gauge,
+    pub(crate) subscriptions: Gauge,
+    pub(crate) looks_noticed: Counter,
+    pub(crate) looks_timed: Counter,
+    pub(crate) looks_connected: Counter,
+    pub(crate) speakers: Gauge,
+    pub(crate) parked: Gauge,
+    pub(crate) refused_requests: Counter,
+    pub(crate) notices_dropped: Counter,
+}
+
+impl UpstreamMetrics {
+    pub(crate) fn new() -> UpstreamMetrics {
+        describe();
+        UpstreamMetrics {
+            up: gauge!(UP),
+            restarts: counter!(RESTARTS),
+            answered: counter!(CALLS, "result" => "answered"),
+            refused: counter!(CALLS, "result" => "refused"),
+            failed: counter!(CALLS, "result" => "failed"),
+            call_time: histogram!(CALL_TIME),
+            in_flight: gauge!(IN_FLIGHT),
+            subscriptions: gauge!(SUBSCRIPTIONS),
+            looks_noticed: counter!(LOOKS, "reason" => "notice"),
+            looks_timed: counter!(LOOKS, "reason" => "interval"),
+            looks_connected: counter!(LOOKS, "reason" => "connection"),
+            speakers: gauge!(SPEAKERS),
+            parked: gauge!(PARKED),
+            refused_requests: counter!(REFUSED),
+            notices_dropped: counter!(DROPPED),
+        }
+    }
+}
