@@ -47,8 +47,8 @@ use cluster::ClusterCommand;
 use context::ContextCommand;
 use duration::duration;
 pub use exit::{CliError, Exit};
-use output::OutputArgs;
 use gateway::GatewayArgs;
+use output::OutputArgs;
 use publish::Publish;
 use serve::Serve;
 use store::StoreCommand;
@@ -177,7 +177,10 @@ fn explain_left_out(error: clap::Error) -> clap::Error {
 
 fn run(cli: Cli) -> Result<Exit, CliError> {
     // The others install a log of their own.
-    if !matches!(cli.command, Command::Serve(_) | Command::Gateway(_) | Command::Watch(_)) {
+    if !matches!(
+        cli.command,
+        Command::Serve(_) | Command::Gateway(_) | Command::Watch(_)
+    ) {
         output::install_log()?;
     }
     let ended = match cli.command {

@@ -32,9 +32,9 @@ use crate::{Digest, ListKind};
 pub use crate::backoff::Backoff;
 pub use crate::credentials::{Credentials, CredentialsError};
 pub use error::{ConnectError, WatchError};
-pub use oauth::OAuthClient;
 #[cfg(feature = "service")]
 pub(crate) use handshake::{HttpConnection, initialize_error};
+pub use oauth::OAuthClient;
 pub use options::WatchOptions;
 pub use strategy::WatchStrategy;
 pub use target::{Era, Target};

@@ -18,6 +18,7 @@ mod capabilities;
 mod speakers;
 mod parked;
 mod rounds;
+mod road;
 mod relay;
 mod server;
 mod signals;

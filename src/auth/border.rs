@@ -191,7 +191,13 @@ impl Border {
                     false => AuthResult::Identified,
                 };
                 self.metrics.count(result);
-                Ok(Caller::passed(self.clone(), principal, address, request, admitted))
+                Ok(Caller::passed(
+                    self.clone(),
+                    principal,
+                    address,
+                    request,
+                    admitted,
+                ))
             }
             Err(error) => {
                 self.metrics.count(result_of(error));
@@ -229,7 +235,13 @@ impl Border {
         self.metrics.count(AuthResult::Identified);
         let request = self.next_request();
         let principal = principal.clone();
-        Some(Caller::passed(self.clone(), principal, address, request, admitted))
+        Some(Caller::passed(
+            self.clone(),
+            principal,
+            address,
+            request,
+            admitted,
+        ))
     }
 
     /// Judges a right. A principal whose credential has ended has none.

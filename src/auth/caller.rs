@@ -251,8 +251,16 @@ mod tests {
     fn credential_that_ends_meanwhile_serves_a_request() {
         let judged = |caller: Caller| caller.may(Right::Read, OBJECT);
         assert_eq!(judged(reader(2, 1)), Ok(()));
-        assert_eq!(judged(reader(1, 2)), Err(Denied::Absent), "ended before the request");
-        assert_eq!(judged(reader(60, 1)), Err(Denied::Absent), "a request that is none any more");
+        assert_eq!(
+            judged(reader(1, 2)),
+            Err(Denied::Absent),
+            "ended before the request"
+        );
+        assert_eq!(
+            judged(reader(60, 1)),
+            Err(Denied::Absent),
+            "a request that is none any more"
+        );
         // The next request of a connection is judged anew.
         assert_eq!(judged(reader(2, 1).next_request()), Err(Denied::Absent));
     }

@@ -13,7 +13,8 @@ use crate::client::{Credentials, Target};
 use crate::gateway::{GatewayOptions, Isolation};
 use crate::http_client;
 
-const USAGE: &str = "tidings gateway [OPTIONS] URL\n       tidings gateway [OPTIONS] -- COMMAND [ARGUMENT]...";
+const USAGE: &str =
+    "tidings gateway [OPTIONS] URL\n       tidings gateway [OPTIONS] -- COMMAND [ARGUMENT]...";
 
 /// The arguments of `tidings gateway`.
 #[derive(Debug, Clone, Args)]
@@ -85,6 +86,11 @@ impl GatewayArgs {
         options.poll = self.poll;
         options.call_timeout = self.call_timeout;
         let config = self.service.load(environment(), None)?;
+        // A client on stdio is alone, so the server has no other client to be kept apart from, and what its calls
+        // change is in its lists.
+        if self.service.is_for_one_client() && self.isolation == Isolation::Auto {
+            options.isolation = Isolation::Sole;
+        }
         let service = self.service.clone();
         let load = move || service.load(environment(), None);
         service_run::run(self.service.options(config, Some(options), load))
@@ -109,7 +115,9 @@ mod tests {
     fn server_is_an_address_or_a_command() {
         let (target, _) = parse("tidings gateway 127.0.0.1:1").target().unwrap();
         assert_eq!(target, Target::Http("http://127.0.0.1:1/mcp".to_owned()));
-        let (target, _) = parse("tidings gateway --stdio --env TOKEN -- server --listen x").target().unwrap();
+        let (target, _) = parse("tidings gateway --stdio --env TOKEN -- server --listen x")
+            .target()
+            .unwrap();
         let expected = ["server", "--listen", "x"].map(OsString::from).to_vec();
         assert_eq!(target, Target::Command(expected));
         for line in ["tidings gateway", "tidings gateway 127.0.0.1:1 -- server"] {

@@ -52,7 +52,8 @@ impl Serve {
 
     fn options(&self, config: Config) -> ServeOptions {
         let serve = self.clone();
-        self.service.options(config, None, move || serve.load(environment()))
+        self.service
+            .options(config, None, move || serve.load(environment()))
     }
 
     pub(super) fn run(&self) -> Result<(), CliError> {

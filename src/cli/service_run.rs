@@ -45,6 +45,11 @@ impl ServiceRun {
         }
     }
 
+    /// Returns true if the only client is the one on standard input and output.
+    pub(super) fn is_for_one_client(&self) -> bool {
+        self.stdio && self.listen().is_none()
+    }
+
     /// Loads the configuration; `env` are the variables of the environment.
     pub(super) fn load(
         &self,

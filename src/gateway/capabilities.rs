@@ -1,9 +1,7 @@
 //! Clients as the server behind the gateway is told of them.
 
 use rmcp::RoleServer;
-use rmcp::model::{
-    ClientCapabilities, ClientConfig, Implementation, ProtocolVersion, RequestMetaObject,
-};
+use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion, RequestMetaObject};
 use rmcp::service::RequestContext;
 use serde_json::json;
 
@@ -19,7 +17,10 @@ const OF_CONNECTION: [&str; 4] = [
 
 /// Returns the client of the gateway's own requests. It has every capability, since a server may list only
 /// what its client can use, and its lists are for all clients.
-#[expect(deprecated, reason = "rmcp marks roots and sampling for a later revision; all five of ours have them")]
+#[expect(
+    deprecated,
+    reason = "rmcp marks roots and sampling for a later revision; all five of ours have them"
+)]
 pub(super) fn watcher() -> ClientConfig {
     let capabilities = ClientCapabilities::builder()
         .enable_roots()

@@ -11,7 +11,7 @@ use rmcp::transport::{IntoTransport, TokioChildProcess};
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient};
 
 use super::connection::{Connection, Lost};
-use super::hearing::{Hearing, HeardTransport};
+use super::hearing::{HeardTransport, Hearing};
 use super::inbound::Inbound;
 use super::options::GatewayOptions;
 use super::signals::Signals;

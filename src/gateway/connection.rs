@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, ServerPeerInfo, ProtocolVersion, RequestMetaObject};
+use rmcp::model::{ClientRequest, ProtocolVersion, RequestMetaObject, ServerPeerInfo};
 use rmcp::service::{
     Peer, PeerRequestOptions, RunningService, RunningServiceCancellationToken, Service, ServiceError,
 };

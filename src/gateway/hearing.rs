@@ -104,7 +104,11 @@ impl Hearing {
         }
         let dropped = match notification {
             ServerNotification::ProgressNotification(progress) => {
-                let sender = self.calls().channels.get(&progress.params.progress_token).cloned();
+                let sender = self
+                    .calls()
+                    .channels
+                    .get(&progress.params.progress_token)
+                    .cloned();
                 let heard = Heard::Progress(progress.params.clone());
                 sender.map(|sender| sender.try_send(heard).is_err())
             }
@@ -134,7 +138,8 @@ impl Hearing {
         };
         if !is_asked {
             self.metrics.refused_requests.increment(1);
-            let text = "the gateway has no client to ask: no request of a client is under way on this connection";
+            let text =
+                "the gateway has no client to ask: no request of a client is under way on this connection";
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None));
         }
         match answer.await {

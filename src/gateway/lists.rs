@@ -1,6 +1,6 @@
 //! The lists of the server, whole: the gateway reads every page and answers all items at once.
 
-use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool, PaginatedRequestParams};
+use rmcp::model::{PaginatedRequestParams, Prompt, Resource, ResourceTemplate, Tool};
 use rmcp::service::{Peer, ServiceError};
 use rmcp::{ErrorData, RoleClient};
 
@@ -78,7 +78,8 @@ where
         match gathered {
             Ok(Ok(Some(items))) => return Ok(items),
             Ok(Ok(None)) => {
-                let text = format!("the list of the server has more than {ITEMS_MAX} items or {PAGES_MAX} pages");
+                let text =
+                    format!("the list of the server has more than {ITEMS_MAX} items or {PAGES_MAX} pages");
                 return Err(ErrorData::internal_error(text, None));
             }
             Ok(Err(error)) if failure::ends_connection(&error) && !is_second => is_second = true,

@@ -17,6 +17,9 @@ pub enum Isolation {
     /// One connection for all clients: for servers whose calls leave no state behind. What the server asks
     /// in the middle of a call is refused there, since it cannot be told which client is meant.
     Shared,
+    /// One connection for the only client, which the server may ask.
+    #[value(skip)]
+    Sole,
 }
 
 /// The options of a gateway.

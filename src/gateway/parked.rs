@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rmcp::ErrorData;
-use rmcp::model::{
-    ClientResult, InputRequest, InputRequiredResult, InputResponses, ServerRequest,
-};
+use rmcp::model::{ClientResult, InputRequest, InputRequiredResult, InputResponses, ServerRequest};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::call::Call;
 use super::failure::Failure;
 use super::hearing::Asked;
-use super::speakers::{ClientKey, Speaker};
+use super::road::Road;
+use super::speakers::ClientKey;
 use crate::metrics::UpstreamMetrics;
 
 /// Calls that wait at once, of all clients and of one named principal.
@@ -36,8 +35,8 @@ const QUESTION: &str = "input";
 pub(super) struct ParkedCall {
     pub(super) call: Call,
     pub(super) asked: Asked,
-    /// The connection, which no other call may use meanwhile.
-    pub(super) speaker: Speaker,
+    /// The connection; one that was leased is no other call's meanwhile.
+    pub(super) road: Road,
     pub(super) key: ClientKey,
 }
 
@@ -75,7 +74,8 @@ impl ParkedCalls {
         let mut calls = self.calls();
         let of_principal = match &parked.key.principal {
             Some(principal) => {
-                let same = |(call, _): &&(ParkedCall, Instant)| call.key.principal.as_ref() == Some(principal);
+                let same =
+                    |(call, _): &&(ParkedCall, Instant)| call.key.principal.as_ref() == Some(principal);
                 calls.values().filter(same).count()
             }
             None => 0,
@@ -125,13 +125,18 @@ fn question(request: &ServerRequest) -> Result<InputRequest, ErrorData> {
 ///
 /// # Errors
 /// The input is missing or of another kind.
-pub(super) fn answer(request: &ServerRequest, responses: Option<&InputResponses>) -> Result<ClientResult, ErrorData> {
+pub(super) fn answer(
+    request: &ServerRequest,
+    responses: Option<&InputResponses>,
+) -> Result<ClientResult, ErrorData> {
     let Some(input) = responses.and_then(|responses| responses.get(QUESTION)) else {
         let text = format!("inputResponses has no entry {QUESTION:?}, which inputRequests asked for");
         return Err(ErrorData::invalid_params(text, None));
     };
     match request {
-        ServerRequest::CreateMessageRequest(_) => read(input).map(Box::new).map(ClientResult::CreateMessageResult),
+        ServerRequest::CreateMessageRequest(_) => {
+            read(input).map(Box::new).map(ClientResult::CreateMessageResult)
+        }
         ServerRequest::ElicitRequest(_) => read(input).map(ClientResult::ElicitResult),
         _ => read(input).map(ClientResult::ListRootsResult),
     }
@@ -155,7 +160,10 @@ mod tests {
     fn input_is_read_as_the_question_asks() {
         let roots = ServerRequest::ListRootsRequest(ListRootsRequest::default());
         let missing = answer(&roots, None).unwrap_err();
-        assert!(missing.message.contains("inputResponses has no entry"), "{missing}");
+        assert!(
+            missing.message.contains("inputResponses has no entry"),
+            "{missing}"
+        );
         let wrong = InputResponses::from([(QUESTION.to_owned(), json!(1))]);
         assert!(answer(&roots, Some(&wrong)).is_err());
         let right = InputResponses::from([(QUESTION.to_owned(), json!({ "roots": [] }))]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use rmcp::model::{ProgressNotificationParam, ServerNotification, ServerResult};
+use rmcp::model::{ErrorCode, ProgressNotificationParam, ServerNotification, ServerResult};
 use rmcp::service::{RequestContext, ServiceError};
 use rmcp::{ErrorData, RoleServer};
 
@@ -24,8 +24,14 @@ pub(super) enum Relayed {
     Asked(Call, Asked),
 }
 
-/// Passes on everything that belongs to a call until its end.
-pub(super) async fn relay(mut call: Call, context: &Context, metrics: &Arc<UpstreamMetrics>) -> Relayed {
+/// Passes on everything that belongs to a call until its end. Questions reach the client if it `may_ask`:
+/// if the connection is that client's alone.
+pub(super) async fn relay(
+    mut call: Call,
+    context: &Context,
+    may_ask: bool,
+    metrics: &Arc<UpstreamMetrics>,
+) -> Relayed {
     let is_stateless = capabilities::is_stateless(context);
     let mut dialogues = FuturesUnordered::new();
     loop {
@@ -44,6 +50,10 @@ pub(super) async fn relay(mut call: Call, context: &Context, metrics: &Arc<Upstr
                 if !is_stateless || is_wanted(context, &notice) {
                     tell(context, notice).await;
                 }
+            }
+            CallStep::Heard(Heard::Asked(asked)) if !may_ask => {
+                metrics.refused_requests.increment(1);
+                refuse(asked);
             }
             CallStep::Heard(Heard::Asked(asked)) if is_stateless => return Relayed::Asked(call, asked),
             // Beside the call: the client may take minutes, and progress goes on meanwhile.
@@ -72,6 +82,15 @@ async fn converse(context: &Context, asked: Asked) {
     }
 }
 
+/// Refuses a question that came over a connection of all clients, of which none is known to be meant.
+fn refuse(asked: Asked) {
+    let text = "the gateway shares this connection among its clients and cannot tell which one is asked";
+    let refusal = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None);
+    if asked.reply.send(Err(refusal)).is_err() {
+        tracing::debug!("the server no longer waits for the answer of a client");
+    }
+}
+
 /// Tells progress under the token of the client, if it asked for any.
 async fn tell_progress(context: &Context, mut progress: ProgressNotificationParam) {
     if let Some(token) = context.meta.get_progress_token() {
@@ -89,7 +108,10 @@ async fn tell(context: &Context, notice: ServerNotification) {
 }
 
 /// Returns true if a client without a session asked for log messages of this level.
-#[expect(deprecated, reason = "rmcp marks logging for a later revision; all five of ours have it")]
+#[expect(
+    deprecated,
+    reason = "rmcp marks logging for a later revision; all five of ours have it"
+)]
 fn is_wanted(context: &Context, notice: &ServerNotification) -> bool {
     let ServerNotification::LoggingMessageNotification(message) = notice else {
         return true;

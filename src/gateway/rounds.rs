@@ -3,9 +3,7 @@
 //! Such a server answers a request with questions, and is asked again with the client's input. A client of
 //! an older revision is asked each question as a request of its own.
 
-use rmcp::model::{
-    ClientResult, InputRequest, InputRequiredResult, InputResponses, ServerRequest,
-};
+use rmcp::model::{ClientResult, InputRequest, InputRequiredResult, InputResponses, ServerRequest};
 use rmcp::service::{RequestContext, ServiceError};
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Value, json};
@@ -24,7 +22,9 @@ pub(super) async fn ask(
     let mut responses = InputResponses::new();
     for (name, question) in required.input_requests.iter().flatten() {
         let Some(question) = request(question) else {
-            let text = format!("the server asked for input {name:?} of a kind that this revision has no request for");
+            let text = format!(
+                "the server asked for input {name:?} of a kind that this revision has no request for"
+            );
             return Err(ErrorData::internal_error(text, None));
         };
         let answer = context.peer.send_request(question).await;

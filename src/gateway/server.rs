@@ -16,8 +16,10 @@ use super::connect::Handshake;
 use super::connection::Connection;
 use super::failure::{self, Failure};
 use super::lists::{self, Page};
+use super::options::Isolation;
 use super::parked::{self, ParkedCall};
 use super::relay::{Relayed, relay};
+use super::road::Road;
 use super::rounds;
 use super::speakers::{ClientKey, Speaker};
 use super::upstream::Upstream;
@@ -31,26 +33,6 @@ pub(crate) struct UpstreamServer {
     own: tokio::sync::Mutex<Option<Arc<Speaker>>>,
     /// The log level that the client has set.
     level: Mutex<Option<LoggingLevel>>,
-}
-
-/// The connection that a request goes over.
-enum Road {
-    /// That of all clients.
-    Watcher(Arc<Connection>),
-    /// That of a client with a session.
-    Own(Arc<Speaker>),
-    /// One that a client without a session has for this request.
-    Leased(Speaker),
-}
-
-impl Road {
-    fn connection(&self) -> &Arc<Connection> {
-        match self {
-            Road::Watcher(connection) => connection,
-            Road::Own(speaker) => &speaker.connection,
-            Road::Leased(speaker) => &speaker.connection,
-        }
-    }
 }
 
 /// A request that the server may answer with a question.
@@ -93,7 +75,10 @@ impl UpstreamServer {
     /// Returns the connection for a request that may leave a state behind, or be asked back.
     async fn road(&self, context: &Context) -> Result<Road, ErrorData> {
         let watcher = self.upstream.connection().await?;
-        if self.upstream.options().isolation == super::Isolation::Shared {
+        if matches!(
+            self.upstream.options().isolation,
+            Isolation::Shared | Isolation::Sole
+        ) {
             return Ok(Road::Watcher(watcher));
         }
         if is_stateless(context) {
@@ -123,7 +108,9 @@ impl UpstreamServer {
             Some(speaker) => Ok(speaker),
             None => {
                 let client = client_of(context);
-                speakers.open(&self.upstream, &key, client, Handshake::Newest).await
+                speakers
+                    .open(&self.upstream, &key, client, Handshake::Newest)
+                    .await
             }
         }
     }
@@ -228,7 +215,7 @@ impl UpstreamServer {
             Ok(call) => call,
             Err(error) => return Err(failure::answer_of(error)),
         };
-        let relayed = relay(call, context, metrics).await;
+        let relayed = relay(call, context, self.upstream.may_ask(&road), metrics).await;
         metrics.call_time.record(began.elapsed());
         self.settle(road, relayed, context)
     }
@@ -249,8 +236,8 @@ impl UpstreamServer {
         if let Some(refusal) = refused {
             return Err(refusal);
         }
-        let relayed = relay(parked.call, context, self.upstream.metrics()).await;
-        self.settle(Road::Leased(parked.speaker), relayed, context)
+        let relayed = relay(parked.call, context, true, self.upstream.metrics()).await;
+        self.settle(parked.road, relayed, context)
     }
 
     /// Returns the answer for the client, and gives the connection back.
@@ -261,30 +248,18 @@ impl UpstreamServer {
                 self.upstream.speakers.give_back(key, speaker);
                 Ok(result)
             }
-            (Relayed::Asked(call, asked), Road::Leased(speaker)) => {
-                let key = ClientKey::of(context);
+            // A leased connection whose call was cut short may still be busy with it: it is not given back.
+            (Relayed::Answered(answer), _) => answer,
+            (Relayed::Asked(call, asked), road) => {
                 let parked = ParkedCall {
                     call,
                     asked,
-                    speaker,
-                    key,
+                    road,
+                    key: ClientKey::of(context),
                 };
                 let required = self.upstream.parked.park(parked)?;
                 Ok(ServerResult::InputRequiredResult(required))
             }
-            (Relayed::Asked(_, asked), _) => {
-                let text = "the gateway cannot ask a client on a connection of all clients";
-                let refusal = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None);
-                drop(asked.reply.send(Err(refusal)));
-                self.upstream.metrics().refused_requests.increment(1);
-                Err(ErrorData::internal_error(
-                    "the server asked for input of its client, which the gateway was told to share \
-                     (--isolation shared)",
-                    None,
-                ))
-            }
-            // A connection whose call was cut short may still be busy with it: it is not given back.
-            (Relayed::Answered(answer), _) => answer,
         }
     }
 }
@@ -347,7 +322,9 @@ impl ServerHandler for UpstreamServer {
 
     async fn list_resources(&self, page: Page, _: Context) -> Result<ListResourcesResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        Ok(ListResourcesResult::with_all_items(lists::resources(&self.upstream).await?))
+        Ok(ListResourcesResult::with_all_items(
+            lists::resources(&self.upstream).await?,
+        ))
     }
 
     async fn list_resource_templates(
@@ -356,7 +333,9 @@ impl ServerHandler for UpstreamServer {
         _: Context,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        Ok(ListResourceTemplatesResult::with_all_items(lists::templates(&self.upstream).await?))
+        Ok(ListResourceTemplatesResult::with_all_items(
+            lists::templates(&self.upstream).await?,
+        ))
     }
 
     async fn list_tools(&self, page: Page, _: Context) -> Result<ListToolsResult, ErrorData> {
@@ -372,7 +351,9 @@ impl ServerHandler for UpstreamServer {
 
     async fn list_prompts(&self, page: Page, _: Context) -> Result<ListPromptsResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        Ok(ListPromptsResult::with_all_items(lists::prompts(&self.upstream).await?))
+        Ok(ListPromptsResult::with_all_items(
+            lists::prompts(&self.upstream).await?,
+        ))
     }
 
     async fn read_resource(
@@ -380,6 +361,7 @@ impl ServerHandler for UpstreamServer {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        let uri = request.uri.clone();
         let exchange = Exchange::Resource(request);
         let mut answer = self.converse(exchange.clone(), &context).await;
         // A read changes nothing, so it may be made twice.
@@ -393,12 +375,13 @@ impl ServerHandler for UpstreamServer {
             Ok(ServerResult::InputRequiredResult(result)) => Ok(ReadResourceResponse::InputRequired(result)),
             Ok(_) => Err(Failure::Unexpected.answer()),
             Err(mut error) => {
-                // 2026-07-28 has one code for this and for wrong parameters; rmcp makes it again from the older
-                // one for a client of that revision.
-                if error.code == ErrorCode::INVALID_PARAMS
-                    && matches!(&error.data, Some(data) if data.get("uri").is_some())
-                {
+                // Many servers have one code for this and for wrong parameters, as 2026-07-28 has; rmcp makes it
+                // again from the older one for a client of that revision. The URI is the only parameter.
+                if error.code == ErrorCode::INVALID_PARAMS {
                     error.code = ErrorCode::RESOURCE_NOT_FOUND;
+                    error
+                        .data
+                        .get_or_insert_with(|| serde_json::json!({ "uri": uri }));
                 }
                 Err(error)
             }
@@ -499,7 +482,9 @@ impl ServerHandler for UpstreamServer {
         request: CustomRequest,
         context: Context,
     ) -> Result<CustomResult, ErrorData> {
-        let result = self.forward(ClientRequest::CustomRequest(request), &context).await?;
+        let result = self
+            .forward(ClientRequest::CustomRequest(request), &context)
+            .await?;
         match serde_json::to_value(result) {
             Ok(result) => Ok(CustomResult(result)),
             Err(_) => Err(Failure::Unexpected.answer()),

@@ -40,7 +40,9 @@ impl ClientKey {
         let client = capabilities::client_of(context);
         ClientKey {
             principal: match caller_beside(&context.extensions) {
-                Some(caller) if !caller.principal().is_anonymous() => Some(caller.principal().id().to_owned()),
+                Some(caller) if !caller.principal().is_anonymous() => {
+                    Some(caller.principal().id().to_owned())
+                }
                 _ => None,
             },
             // A client whose capabilities cannot be written has none in common with others.

@@ -14,6 +14,7 @@ use super::connection::Connection;
 use super::failure::Failure;
 use super::options::{GatewayOptions, Isolation};
 use super::parked::ParkedCalls;
+use super::road::Road;
 use super::speakers::Speakers;
 use crate::metrics::UpstreamMetrics;
 
@@ -132,12 +133,20 @@ impl Upstream {
         self.refuses_initialize.store(true, Ordering::Relaxed);
     }
 
+    /// Returns true if the client of a call over this road may be asked: if no other client is meant.
+    pub(super) fn may_ask(&self, road: &Road) -> bool {
+        match road {
+            Road::Watcher(_) => self.options.isolation == Isolation::Sole,
+            Road::Own(_) | Road::Leased(_) => true,
+        }
+    }
+
     /// Returns true if calls of all clients go over the connection of the watcher.
     pub(super) fn shares_calls(&self, connection: &Connection) -> bool {
         match self.options.isolation {
             Isolation::Auto => connection.is_stateless(),
             Isolation::Client => false,
-            Isolation::Shared => true,
+            Isolation::Shared | Isolation::Sole => true,
         }
     }
 }

@@ -72,7 +72,9 @@ impl FollowSubscriptions for Follower {
         let sent = self.0.try_send(Followed { uris, done });
         Box::pin(async move {
             if sent.is_ok() && tokio::time::timeout(FOLLOW_TIMEOUT, is_done).await.is_err() {
-                tracing::debug!("the server has not taken a subscription yet; its client is served meanwhile");
+                tracing::debug!(
+                    "the server has not taken a subscription yet; its client is served meanwhile"
+                );
             }
         })
     }

@@ -26,9 +26,9 @@ use rmcp::ServerHandler;
 use self::absent_client::AbsentClient;
 use self::client_view::ClientView;
 use self::content::KnownContent;
-use self::listed::ListedItems;
 #[cfg(feature = "service")]
 pub(crate) use self::follow::FollowSubscriptions;
+use self::listed::ListedItems;
 pub use self::wrapped::Wrapped;
 pub use self::wrapped_servers::WrappedServers;
 use super::etag_tools;

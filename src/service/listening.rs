@@ -195,9 +195,12 @@ pub(super) async fn bind(
             let endpoint = Endpoint::with_records(bus.clone(), options, access(), limits.clone(), records);
             McpEndpoint::Bus(endpoint)
         }
-        (None, None) => {
-            McpEndpoint::Bus(Endpoint::with_limits(bus.clone(), options, access(), limits.clone()))
-        }
+        (None, None) => McpEndpoint::Bus(Endpoint::with_limits(
+            bus.clone(),
+            options,
+            access(),
+            limits.clone(),
+        )),
     };
     let api = Api::new(bus.clone(), access(), ready.clone())
         .batch_bytes_max(http.body_bytes_max)

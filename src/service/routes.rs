@@ -15,10 +15,10 @@ use hyper::{Request, Response};
 use tower_service::Service;
 
 use crate::auth::ProtectedResource;
+use crate::gateway::UpstreamServer;
 use crate::http::api::{self, Api, ClusterView};
 use crate::http::problem::Problem;
 use crate::http::{Access, Page, RequestBody, ServiceRoute, SharedLimits};
-use crate::gateway::UpstreamServer;
 use crate::mcp::{Endpoint, EndpointBody, WrappedServers};
 use crate::metrics;
 

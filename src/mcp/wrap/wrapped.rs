@@ -198,7 +198,10 @@ impl<H: ServerHandler> Wrapped<H> {
         client: &ClientView,
         uris_of_client: &[String],
     ) -> Result<(), ErrorData> {
-        let uris: Vec<ResourceUri> = uris_of_client.iter().flat_map(|uri| ResourceUri::new(uri).ok()).collect();
+        let uris: Vec<ResourceUri> = uris_of_client
+            .iter()
+            .flat_map(|uri| ResourceUri::new(uri).ok())
+            .collect();
         let etags = self.bus_handler.server.bus.etags(uris.clone()).await;
         let etags = etags.map_err(error::stopping)?;
         let mut unknown = Vec::new();
