@@ -18,6 +18,7 @@ mod http;
 mod source;
 
 mod wrap;
+mod gateway;
 mod check;
 mod bench;
 mod stress;

@@ -1,0 +1,176 @@
+//! A client of the gateway, of any revision, that answers what it is asked with its own name.
+
+#![expect(deprecated, reason = "the older revisions have sampling and subscriptions")]
+
+use std::time::Duration;
+
+use rmcp::model::*;
+use rmcp::service::{NotificationContext, RequestContext, RunningService};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, ServiceError};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::workshop::NOTE;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What the client was told.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Told {
+    pub(super) updates: usize,
+    pub(super) progress: Vec<f64>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// The client's side of the protocol.
+pub(super) struct Person {
+    name: String,
+    revision: ProtocolVersion,
+    told: watch::Sender<Told>,
+}
+
+impl ClientHandler for Person {
+    fn get_info(&self) -> ClientConfig {
+        let capabilities = ClientCapabilities::builder()
+            .enable_sampling()
+            .enable_elicitation()
+            .build();
+        let version = match self.revision == ProtocolVersion::V_2026_07_28 {
+            true => ProtocolVersion::LATEST_WITH_INITIALIZE,
+            false => self.revision.clone(),
+        };
+        ClientConfig::new(capabilities, Implementation::new(self.name.clone(), "1"))
+            .with_protocol_version(version)
+    }
+
+    async fn create_message(
+        &self,
+        _: CreateMessageRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        let message = SamplingMessage::assistant_text(format!("I am {}", self.name));
+        Ok(CreateMessageResult::new(message, "m".into()))
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let content = json!({ "name": format!("I am {}", self.name) });
+        Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
+    }
+
+    async fn on_resource_updated(
+        &self,
+        params: ResourceUpdatedNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        assert_eq!(params.uri, NOTE);
+        self.told.send_modify(|told| told.updates += 1);
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.told.send_modify(|told| told.progress.push(params.progress));
+    }
+
+    async fn on_logging_message(
+        &self,
+        params: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.told
+            .send_modify(|told| told.warnings.push(params.data.to_string()));
+    }
+}
+
+/// A connected client.
+pub(super) struct Client {
+    pub(super) running: RunningService<RoleClient, Person>,
+    revision: ProtocolVersion,
+    told: watch::Sender<Told>,
+}
+
+impl Client {
+    /// Connects a client of this revision.
+    pub(super) async fn connect(url: &str, name: &str, revision: &ProtocolVersion) -> Client {
+        // reqwest wants a provider even without TLS. Another test may have installed it already.
+        #[cfg(feature = "tls")]
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let told = watch::Sender::new(Told::default());
+        let person = Person {
+            name: name.to_owned(),
+            revision: revision.clone(),
+            told: told.clone(),
+        };
+        let mode = match *revision == ProtocolVersion::V_2026_07_28 {
+            true => ClientLifecycleMode::Discover {
+                preferred_versions: vec![revision.clone()],
+            },
+            false => ClientLifecycleMode::Initialize,
+        };
+        let transport = StreamableHttpClientTransport::from_uri(url);
+        let running = tokio::time::timeout(DEADLINE, person.serve_with_lifecycle(transport, mode)).await;
+        Client {
+            running: running.expect("in time").unwrap(),
+            revision: revision.clone(),
+            told,
+        }
+    }
+
+    /// Waits until it was told enough.
+    pub(super) async fn until(&self, enough: impl Fn(&Told) -> bool) {
+        let mut told = self.told.subscribe();
+        let waited = tokio::time::timeout(DEADLINE, told.wait_for(|told| enough(told))).await;
+        assert!(waited.is_ok(), "told only {:?}", self.told.borrow());
+    }
+
+    pub(super) fn told(&self) -> Told {
+        self.told.borrow().clone()
+    }
+
+    /// Calls a tool; returns the text of its answer.
+    pub(super) async fn call(&self, tool: &'static str) -> Result<String, ServiceError> {
+        let called = self.running.call_tool(CallToolRequestParams::new(tool));
+        let answer = tokio::time::timeout(DEADLINE, called)
+            .await
+            .expect("an answer in time")?;
+        Ok(json!(answer.content[0])["text"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    /// Reads the note.
+    pub(super) async fn read(&self, uri: &str) -> Result<String, ServiceError> {
+        let read = self
+            .running
+            .read_resource(ReadResourceRequestParams::new(uri))
+            .await?;
+        Ok(json!(read.contents[0])["text"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    /// Asks to be told of changes of the note, in the way of its revision.
+    pub(super) async fn watch(&self) {
+        if self.revision == ProtocolVersion::V_2026_07_28 {
+            let mut filter = SubscriptionFilter::default();
+            filter.resource_subscriptions = Some(vec![NOTE.to_owned()]);
+            let mut stream = self.running.listen(filter).await.unwrap();
+            let told = self.told.clone();
+            tokio::spawn(async move {
+                while let Ok(Some(notice)) = stream.next().await {
+                    if let ServerNotification::ResourceUpdatedNotification(_) = notice {
+                        told.send_modify(|told| told.updates += 1);
+                    }
+                }
+            });
+        } else {
+            let request = SubscribeRequestParams::new(NOTE);
+            self.running.subscribe(request).await.unwrap();
+        }
+    }
+}

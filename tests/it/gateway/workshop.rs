@@ -1,0 +1,273 @@
+//! A server of one revision with everything that a gateway has to carry: a note that changes, and tools that report
+//! progress, wait, and ask their client.
+
+#![expect(deprecated, reason = "the older revisions have sampling and subscriptions")]
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rmcp::model::*;
+use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub(super) const NOTE: &str = "note://a";
+
+type Context = RequestContext<RoleServer>;
+
+/// The state of the server, which the test controls and counts by.
+pub(super) struct Workshop {
+    revision: ProtocolVersion,
+    text: watch::Sender<String>,
+    subscribers: Mutex<Vec<Peer<RoleServer>>>,
+    pub(super) subscriptions: AtomicUsize,
+    pub(super) reads: AtomicUsize,
+    pub(super) sessions: AtomicUsize,
+    pub(super) running: watch::Sender<usize>,
+    pub(super) cancelled: watch::Sender<usize>,
+}
+
+impl Workshop {
+    pub(super) fn new(revision: ProtocolVersion) -> Arc<Workshop> {
+        Arc::new(Workshop {
+            revision,
+            text: watch::Sender::new("one".to_owned()),
+            subscribers: Mutex::default(),
+            subscriptions: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
+            sessions: AtomicUsize::new(0),
+            running: watch::Sender::new(0),
+            cancelled: watch::Sender::new(0),
+        })
+    }
+
+    /// Serves it on a free port. Returns its address.
+    pub(super) async fn serve(self: &Arc<Workshop>) -> (String, JoinHandle<()>) {
+        let workshop = self.clone();
+        let service = StreamableHttpService::new(
+            move || Ok(Bench(workshop.clone())),
+            Arc::new(LocalSessionManager::default()),
+            StreamableHttpServerConfig::default(),
+        );
+        let app = axum::Router::new().route_service("/mcp", service);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            axum::serve(listener, app).await.expect("served");
+        });
+        (url, serving)
+    }
+
+    /// Changes the note without a word.
+    pub(super) fn write(&self, text: &str) {
+        self.text.send_if_modified(|held| {
+            text.clone_into(held);
+            false
+        });
+    }
+
+    /// Changes the note, and announces that so many times.
+    pub(super) async fn change(&self, text: &str, notices: usize) {
+        self.text.send_replace(text.to_owned());
+        for _ in 1..notices {
+            self.text.send_modify(|_| ());
+        }
+        let subscribers = self.subscribers.lock().unwrap().clone();
+        for peer in subscribers {
+            for _ in 0..notices {
+                let updated = ResourceUpdatedNotificationParam::new(NOTE);
+                // The session may have ended.
+                peer.notify_resource_updated(updated).await.ok();
+            }
+        }
+    }
+}
+
+/// The server as one client has it.
+struct Bench(Arc<Workshop>);
+
+impl Bench {
+    async fn ask(&self, request: &CallToolRequestParams, context: &Context) -> Result<String, ErrorData> {
+        let is_sampling = request.name == "sample";
+        let answered = match is_sampling {
+            true => context
+                .peer
+                .create_message(sampling())
+                .await
+                .map(|answer| json!(answer)),
+            false => context
+                .peer
+                .create_elicitation(form())
+                .await
+                .map(|answer| json!(answer)),
+        };
+        let answer = answered.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        Ok(answer.to_string())
+    }
+
+    async fn run(&self, request: CallToolRequestParams, context: Context) -> Result<String, ErrorData> {
+        match &*request.name {
+            "progress" => {
+                if let Some(token) = context.meta.get_progress_token() {
+                    for step in 1..=3 {
+                        let progress = ProgressNotificationParam::new(token.clone(), f64::from(step));
+                        context.peer.notify_progress(progress).await.ok();
+                    }
+                }
+                Ok("done".to_owned())
+            }
+            "wait" => {
+                self.0.running.send_modify(|running| *running += 1);
+                context.ct.cancelled().await;
+                self.0.cancelled.send_modify(|cancelled| *cancelled += 1);
+                Ok("cancelled".to_owned())
+            }
+            "sample" | "elicit" => self.ask(&request, &context).await,
+            _ => Ok("hello".to_owned()),
+        }
+    }
+}
+
+fn sampling() -> CreateMessageRequestParams {
+    CreateMessageRequestParams::new(vec![SamplingMessage::user_text("who are you?")], 10)
+}
+
+fn form() -> ElicitRequestParams {
+    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+    ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: "your name?".to_owned(),
+        requested_schema: serde_json::from_value(schema).unwrap(),
+    }
+}
+
+/// The question of a tool, for a revision that answers with it.
+fn question(name: &str) -> InputRequest {
+    match name {
+        "sample" => InputRequest::CreateMessage(CreateMessageRequest::new(sampling())),
+        _ => InputRequest::Elicitation(ElicitRequest::new(form())),
+    }
+}
+
+impl ServerHandler for Bench {
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Owned(vec![self.0.revision.clone()])
+    }
+
+    fn get_info(&self) -> InitializeResult {
+        let capabilities = ServerCapabilities::builder()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_tools()
+            .build();
+        InitializeResult::new(capabilities)
+            .with_server_info(Implementation::new("workshop", "1"))
+            .with_instructions("work")
+            .with_protocol_version(self.0.revision.clone())
+    }
+
+    async fn on_initialized(&self, _: rmcp::service::NotificationContext<RoleServer>) {
+        self.0.sessions.fetch_add(1, Ordering::SeqCst);
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(ListResourcesResult::with_all_items(vec![Resource::new(
+            NOTE, "a",
+        )]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: Context,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        self.0.reads.fetch_add(1, Ordering::SeqCst);
+        if request.uri != NOTE {
+            return Err(ErrorData::invalid_params("there is no such note", None));
+        }
+        let text = self.0.text.borrow().clone();
+        Ok(ReadResourceResult::new(vec![ResourceContents::text(text, NOTE)]).into())
+    }
+
+    async fn subscribe(&self, _: SubscribeRequestParams, context: Context) -> Result<(), ErrorData> {
+        self.0.subscriptions.fetch_add(1, Ordering::SeqCst);
+        self.0.subscribers.lock().unwrap().push(context.peer);
+        Ok(())
+    }
+
+    async fn unsubscribe(&self, _: UnsubscribeRequestParams, _: Context) -> Result<(), ErrorData> {
+        self.0.subscriptions.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut text = self.0.text.subscribe();
+        let is_for_note = context.accepted().resource_subscriptions.is_some();
+        self.0
+            .subscriptions
+            .fetch_add(usize::from(is_for_note), Ordering::SeqCst);
+        while is_for_note {
+            tokio::select! {
+                changed = text.changed() => changed.unwrap(),
+                () = context.cancelled() => break,
+            }
+            let updated = ResourceUpdatedNotificationParam::new(NOTE);
+            let updated = ResourceUpdatedNotification::new(updated);
+            let updated = ServerNotification::ResourceUpdatedNotification(updated);
+            context.sink().send(updated).await.ok();
+        }
+        context.cancelled().await;
+        self.0
+            .subscriptions
+            .fetch_sub(usize::from(is_for_note), Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let names = ["hello", "progress", "wait", "sample", "elicit"];
+        let tools = names.map(|name| {
+            Tool::new(
+                name,
+                "a tool",
+                JsonObject::from_iter([("type".to_owned(), json!("object"))]),
+            )
+        });
+        Ok(ListToolsResult::with_all_items(tools.into()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: Context,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let asks = matches!(&*request.name, "sample" | "elicit");
+        let text = if asks && self.0.revision == ProtocolVersion::V_2026_07_28 {
+            let Some(responses) = &request.input_responses else {
+                let questions = InputRequests::from([("q".to_owned(), question(&request.name))]);
+                let required = InputRequiredResult::from_input_requests(questions);
+                return Ok(CallToolResponse::InputRequired(required));
+            };
+            responses["q"].to_string()
+        } else {
+            self.run(request, context).await?
+        };
+        Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
+    }
+}
