@@ -145,8 +145,18 @@ use_binary() {
 
 # Starts `serve DIR` on a free port; sets `server_pid` and `server_url`. Its output: DIR.out (one line) and DIR.log.
 start_http() { # dir [option…]
+  start_listening "$1" "$binary" serve "$@" --listen 127.0.0.1:0
+}
+
+# Starts a gateway on a free port before a program or an address.
+start_gateway() { # name option…
+  start_listening "$1" "$binary" gateway --listen 127.0.0.1:0 "${@:2}"
+}
+
+# Starts a program that prints its address. Sets `server_pid` and `server_url`; its output goes to files named so.
+start_listening() { # name command…
   : >"$1.out"
-  "$binary" serve "$@" --listen 127.0.0.1:0 >"$1.out" 2>"$1.log" </dev/null &
+  "${@:2}" >"$1.out" 2>"$1.log" </dev/null &
   server_pid=$!
   server_url=
   local until=$((SECONDS + wait_seconds))
