@@ -31,6 +31,8 @@ use crate::{Digest, ListKind};
 
 pub use crate::backoff::Backoff;
 pub use crate::credentials::{Credentials, CredentialsError};
+#[cfg(feature = "service")]
+pub(crate) use error::refused_status;
 pub use error::{ConnectError, WatchError};
 #[cfg(feature = "service")]
 pub(crate) use handshake::{HttpConnection, initialize_error};

@@ -57,7 +57,9 @@ impl Gateway {
         let wrap = Wrap::new(bus, mcp).await?;
         let upstream = Upstream::new(options);
         let watcher = Watcher::connect(wrap.clone(), upstream.clone()).await?;
-        wrap.follow_subscriptions(watcher.follower());
+        wrap.follow_subscriptions(watcher.follower(), UpstreamServer::new(upstream.clone()));
+        // Before the first client, whose notices are about changes from here on.
+        wrap.refresh_lists().await?;
         tokio::spawn(watcher.keep());
         Ok(Gateway { wrap, upstream })
     }

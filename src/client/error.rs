@@ -145,6 +145,22 @@ pub(super) fn is_ended(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
+/// Returns the HTTP status with which the server refused a request, if that caused `error`.
+#[cfg(feature = "service")]
+pub(crate) fn refused_status(error: &(dyn Error + 'static)) -> Option<u16> {
+    causes(error).find_map(|error| match error.downcast_ref()? {
+        StreamableHttpError::<reqwest::Error>::AuthRequired(_) => Some(401),
+        StreamableHttpError::InsufficientScope(_) => Some(403),
+        StreamableHttpError::SessionExpired => Some(404),
+        // rmcp keeps the status in its texts alone.
+        StreamableHttpError::UnexpectedServerResponse(text) => {
+            text.strip_prefix("HTTP ")?.get(..3)?.parse().ok()
+        }
+        StreamableHttpError::Client(error) => Some(error.status()?.as_u16()),
+        _ => None,
+    })
+}
+
 /// Returns the refusal of the client that caused `error`, if one did.
 pub(super) fn refusal(error: &(dyn Error + 'static)) -> Option<Challenge> {
     causes(error).find_map(|error| match error.downcast_ref()? {

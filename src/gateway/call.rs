@@ -55,6 +55,9 @@ impl Call {
             answer = &mut self.answer => answer,
             () = lost.wait() => Err(ServiceError::TransportClosed),
         };
+        if let Err(error) = &result {
+            self.connection.note(error);
+        }
         self.end();
         CallStep::Ended(result)
     }

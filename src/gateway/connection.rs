@@ -11,6 +11,7 @@ use rmcp::service::{
 use tokio::sync::watch;
 
 use super::call::Call;
+use super::failure;
 use super::hearing::{self, Hearing};
 
 /// The longest time of one request, however much progress it reports.
@@ -87,6 +88,13 @@ impl Connection {
 
     pub(super) fn lost(&self) -> &Lost {
         &self.lost
+    }
+
+    /// Takes note of an error after which the connection cannot be used.
+    pub(super) fn note(&self, error: &ServiceError) {
+        if failure::ends_connection(error) {
+            self.lost.set();
+        }
     }
 
     /// Returns true if the revision of the connection has no sessions.

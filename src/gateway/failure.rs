@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use rmcp::ErrorData;
 use rmcp::service::ServiceError;
+use rmcp::transport::DynamicTransportError;
 use serde_json::json;
 
+use crate::client::refused_status;
 use crate::units::time;
 
 /// The reason that a request has no answer of the server. The client finds its label in `data.reason`.
@@ -15,6 +17,8 @@ pub(super) enum Failure {
     Restarted,
     /// There has been no connection for as long as a request waits for one.
     Unavailable,
+    /// The server refused the request with this HTTP status, and without an answer.
+    Refused(u16),
     /// The server did not answer in time.
     TimedOut(Duration),
     /// The server answered, but not what the request asks for.
@@ -34,6 +38,7 @@ impl Failure {
         match self {
             Failure::Restarted => "restarted",
             Failure::Unavailable => "unavailable",
+            Failure::Refused(_) => "refused",
             Failure::TimedOut(_) => "timeout",
             Failure::Unexpected => "unexpected",
             Failure::TooManySpeakers => "too_many_speakers",
@@ -52,6 +57,9 @@ impl Failure {
             }
             Failure::Unavailable => {
                 "the server behind the gateway cannot be reached now; try again".to_owned()
+            }
+            Failure::Refused(status) => {
+                format!("the server behind the gateway refused the request with HTTP status {status}")
             }
             Failure::TimedOut(limit) => format!(
                 "the server behind the gateway gave no answer and no progress within {}; the request was \
@@ -86,6 +94,10 @@ pub(super) fn answer_of(error: ServiceError) -> ErrorData {
         ServiceError::McpError(error) => error,
         ServiceError::Timeout { timeout } => Failure::TimedOut(timeout).answer(),
         ServiceError::UnexpectedResponse => Failure::Unexpected.answer(),
+        ServiceError::TransportSend(error) => match status_of(&error) {
+            Some(status) => Failure::Refused(status).answer(),
+            None => Failure::Restarted.answer(),
+        },
         ServiceError::Cancelled { .. } => ErrorData::internal_error("the request was cancelled", None),
         error => {
             tracing::debug!(%error, "a request of a client ended with its connection");
@@ -96,10 +108,25 @@ pub(super) fn answer_of(error: ServiceError) -> ErrorData {
 
 /// Returns true for an error after which the connection cannot be used.
 pub(super) fn ends_connection(error: &ServiceError) -> bool {
-    matches!(
-        error,
-        ServiceError::TransportSend(_) | ServiceError::TransportClosed
-    )
+    match error {
+        ServiceError::TransportSend(error) => status_of(error).is_none(),
+        ServiceError::TransportClosed => true,
+        _ => false,
+    }
+}
+
+/// Returns the HTTP status with which a server refused one request. The end of a session (404) is none, and
+/// neither is a failure of a proxy before the server (5xx).
+fn status_of(error: &DynamicTransportError) -> Option<u16> {
+    match refused_status(error.error.as_ref())? {
+        status @ (400..=403 | 405..=499) => Some(status),
+        _ => None,
+    }
+}
+
+/// Returns true for the answer to a request that the server refused by HTTP alone.
+pub(super) fn is_refusal(error: &ErrorData) -> bool {
+    has_reason(error, Failure::Refused(0))
 }
 
 /// Returns true for the answer to a request whose connection has ended.

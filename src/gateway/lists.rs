@@ -75,6 +75,9 @@ where
             gathered = gathering => gathered,
             () = connection.lost().wait() => Ok(Err(ServiceError::TransportClosed)),
         };
+        if let Ok(Err(error)) = &gathered {
+            connection.note(error);
+        }
         match gathered {
             Ok(Ok(Some(items))) => return Ok(items),
             Ok(Ok(None)) => {

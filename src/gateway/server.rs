@@ -376,8 +376,12 @@ impl ServerHandler for UpstreamServer {
             Ok(_) => Err(Failure::Unexpected.answer()),
             Err(mut error) => {
                 // Many servers have one code for this and for wrong parameters, as 2026-07-28 has; rmcp makes it
-                // again from the older one for a client of that revision. The URI is the only parameter.
-                if error.code == ErrorCode::INVALID_PARAMS {
+                // again from the older one for a client of that revision. The URI is the only parameter; a server
+                // without resources has none of that URI either.
+                if matches!(
+                    error.code,
+                    ErrorCode::INVALID_PARAMS | ErrorCode::METHOD_NOT_FOUND
+                ) {
                     error.code = ErrorCode::RESOURCE_NOT_FOUND;
                     error
                         .data
@@ -482,9 +486,15 @@ impl ServerHandler for UpstreamServer {
         request: CustomRequest,
         context: Context,
     ) -> Result<CustomResult, ErrorData> {
+        let method = request.method.clone();
         let result = self
             .forward(ClientRequest::CustomRequest(request), &context)
-            .await?;
+            .await;
+        let result = result.map_err(|error| match failure::is_refusal(&error) {
+            // Some servers refuse an unknown method by HTTP alone.
+            true => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
+            false => error,
+        })?;
         match serde_json::to_value(result) {
             Ok(result) => Ok(CustomResult(result)),
             Err(_) => Err(Failure::Unexpected.answer()),

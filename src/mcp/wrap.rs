@@ -247,10 +247,11 @@ impl Wrap {
     /// Returns the client in whose name the wrapped server is asked. The oldest one: it stays the same for
     /// longest, and a server that shows clients different lists must not seem to change them.
     fn oldest_client(&self) -> Option<ClientView> {
-        self.clients()
-            .values()
-            .find(|client| client.is_connected())
-            .cloned()
+        let followed = self.state.follower.view();
+        followed.or_else(|| {
+            let clients = self.clients();
+            clients.values().find(|client| client.is_connected()).cloned()
+        })
     }
 
     async fn etag(&self, uri: &ResourceUri) -> Result<Option<Etag>, Closed> {

@@ -1,5 +1,6 @@
 """`tidings check` against the servers of `servers.toml`: its verdicts have to be those written there.
 
+Each server is checked once more behind `tidings gateway`, which may add no fault of its own.
 Two servers are checked at a time, while two loops that do nothing keep the machine busy, since a verdict must not depend
 on speed. Starts the servers that speak HTTP, and ends what it started. Prints `ok NAME` or `FAIL NAME: reason` for each
 server, and at the end `N passed, N failed`.
@@ -177,6 +178,30 @@ class Server:
             yield f"the exit code is {code}, expected {self.about['exit']}"
 
 
+class Behind(Server):
+    """The same server behind `tidings gateway`, which may add no fault of its own."""
+
+    def __init__(self, name, about, arguments):
+        super().__init__(f"{name}-gateway", about, arguments)
+
+    def report(self, target):
+        variables = [f"--env={variable}" for variable in self.about.get("environment", {})]
+        if target[0] == "--":
+            return super().report(["--", self.tidings, "gateway", "--stdio", *variables, *target])
+        return super().report(["--", self.tidings, "gateway", "--stdio", *target])
+
+    def differences(self):
+        """Returns the faults that the server does not have by itself."""
+        _, report = self.check()
+        own = set()
+        for revision in REVISIONS:
+            own |= {id for id, verdict, _ in expected(self.about[revision]) if verdict in ("error", "warning")}
+        for check in report["checks"]:
+            verdict = verdict_of(check)
+            if verdict == "error" or (verdict == "warning" and check["id"] not in own):
+                yield f"{check['id']} [{check['revision']}] is {verdict}: {check['seen']}"
+
+
 def expected(about):
     """Yields the id, the verdict and the texts of each check of one revision in the table."""
     for id in about["pass"]:
@@ -243,7 +268,7 @@ def main():
         return 2
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
-    servers = [Server(name, table[name], arguments) for name in chosen]
+    servers = [kind(name, table[name], arguments) for name in chosen for kind in (Server, Behind)]
     with busy(), ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = list(pool.map(tell, servers))
     print(f"{outcomes.count(True)} passed, {outcomes.count(False)} failed")

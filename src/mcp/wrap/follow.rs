@@ -1,8 +1,9 @@
-//! The port by which a program follows the subscriptions of clients.
+//! The port by which a program follows the subscriptions of clients, and keeps the lists known by itself.
 
 use std::sync::{Arc, OnceLock};
 
 use super::Wrap;
+use super::client_view::ClientView;
 use crate::{BoxFuture, PublishError, ResourceUri};
 
 /// Is told of the resources that a client is about to subscribe to.
@@ -12,22 +13,49 @@ pub(crate) trait FollowSubscriptions: Send + Sync {
     fn follow(&self, uris: Vec<ResourceUri>) -> BoxFuture<()>;
 }
 
+/// A follower, and the wrapped server as it asks it.
+struct Followed {
+    follower: Arc<dyn FollowSubscriptions>,
+    view: ClientView,
+}
+
 /// The follower of a wrapper, if there is one.
-pub(super) type FollowerSlot = OnceLock<Arc<dyn FollowSubscriptions>>;
+#[derive(Default)]
+pub(super) struct FollowerSlot(OnceLock<Followed>);
+
+impl FollowerSlot {
+    /// Returns the wrapped server as the follower asks it, which needs no client to be connected.
+    pub(super) fn view(&self) -> Option<ClientView> {
+        Some(self.0.get()?.view.clone())
+    }
+}
 
 impl Wrap {
-    /// Has `follower` be told of every resource that a client subscribes to. The first one stays.
+    /// Has `follower` be told of every resource that a client subscribes to. From then on `server` is asked
+    /// wherever no client is meant, and the lists are learned by [`refresh_lists`](Self::refresh_lists)
+    /// alone, which the follower has to call. The first follower stays.
     #[cfg(feature = "service")]
-    pub(crate) fn follow_subscriptions(&self, follower: Arc<dyn FollowSubscriptions>) {
-        self.state.follower.get_or_init(|| follower);
+    pub(crate) fn follow_subscriptions<H: rmcp::ServerHandler>(
+        &self,
+        follower: Arc<dyn FollowSubscriptions>,
+        server: H,
+    ) {
+        let view = self.absent_view(&Arc::new(server), Default::default());
+        let followed = Followed { follower, view };
+        self.state.follower.0.get_or_init(|| followed);
+    }
+
+    /// Returns true if a follower keeps the lists known.
+    pub(super) fn is_followed(&self) -> bool {
+        self.state.follower.0.get().is_some()
     }
 
     /// Tells the follower of resources that a client is about to subscribe to.
     pub(super) async fn tell_follower(&self, uris: &[String]) {
-        if let Some(follower) = self.state.follower.get() {
+        if let Some(followed) = self.state.follower.0.get() {
             let uris: Vec<ResourceUri> = uris.iter().flat_map(|uri| ResourceUri::new(uri).ok()).collect();
             if !uris.is_empty() {
-                follower.follow(uris).await;
+                followed.follower.follow(uris).await;
             }
         }
     }

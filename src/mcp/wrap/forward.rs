@@ -115,7 +115,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
             );
         }
         // Lists first: the client's first notifications are about the lists that the server has now.
-        if self.wrap.learn_lists(&client).await.is_ok() {
+        if self.wrap.is_followed() || self.wrap.learn_lists(&client).await.is_ok() {
             self.bus_handler.start(peer, &extensions).await;
         }
     }
@@ -392,8 +392,10 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         // The bus leaves a resource out that cannot be read, like any that it does not know.
         self.learn_unknown(&client, &uris).await?;
         // The stream starts from the lists as they are now, so learning them here announces nothing to it.
-        let learned = self.wrap.learn_lists(&client).await;
-        learned.map_err(|failure| error::list(&failure))?;
+        if !self.wrap.is_followed() {
+            let learned = self.wrap.learn_lists(&client).await;
+            learned.map_err(|failure| error::list(&failure))?;
+        }
         let mut etags_before = HashMap::new();
         for (index, uri) in uris.into_iter().enumerate() {
             etags_before.insert(uri, etags[index]);

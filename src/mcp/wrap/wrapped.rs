@@ -306,7 +306,7 @@ impl<H: ServerHandler> BusHandler for Wrapped<H> {
         let uris = requested.resource_subscriptions.as_deref().unwrap_or_default();
         let client = self.view_past_rmcp(meta);
         self.learn_unknown(&client, uris).await?;
-        if requested_lists(requested).is_empty() {
+        if requested_lists(requested).is_empty() || self.wrap.is_followed() {
             return Ok(());
         }
         // The stream starts from the lists as they are now, so learning them here announces nothing to it.
