@@ -6,6 +6,7 @@
 )]
 
 mod client;
+mod storm;
 mod workshop;
 
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 #![expect(deprecated, reason = "the older revisions have sampling and subscriptions")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rmcp::model::*;
@@ -9,6 +10,8 @@ use rmcp::service::{NotificationContext, RequestContext, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, ServiceError};
 use serde_json::json;
+use tidings::Etag;
+use tidings::mcp::ETAG_META_KEY;
 use tokio::sync::watch;
 
 use super::workshop::NOTE;
@@ -19,8 +22,23 @@ const DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Told {
     pub(super) updates: usize,
+    /// The newest version that it was told of each resource.
+    pub(super) versions: BTreeMap<String, u64>,
+    /// True once its listen stream has ended.
+    pub(super) has_ended: bool,
     pub(super) progress: Vec<f64>,
     pub(super) warnings: Vec<String>,
+}
+
+impl Told {
+    fn update(&mut self, uri: &str, meta: Option<&NotificationMetaObject>) {
+        self.updates += 1;
+        let etag = meta.and_then(|meta| meta.0.0.get(ETAG_META_KEY)?.as_str()?.parse().ok());
+        let etag: Etag = etag.expect("an update has an etag");
+        // rmcp handles each notification in a task of its own, so an older one may come later.
+        let newest = self.versions.entry(uri.to_owned()).or_default();
+        *newest = etag.version.max(*newest);
+    }
 }
 
 /// The client's side of the protocol.
@@ -65,10 +83,11 @@ impl ClientHandler for Person {
     async fn on_resource_updated(
         &self,
         params: ResourceUpdatedNotificationParam,
-        _: NotificationContext<RoleClient>,
+        context: NotificationContext<RoleClient>,
     ) {
-        assert_eq!(params.uri, NOTE);
-        self.told.send_modify(|told| told.updates += 1);
+        // rmcp leaves the `_meta` among the extensions.
+        let meta = context.extensions.get::<NotificationMetaObject>();
+        self.told.send_modify(|told| told.update(&params.uri, meta));
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
@@ -154,23 +173,46 @@ impl Client {
             .to_owned())
     }
 
-    /// Asks to be told of changes of the note, in the way of its revision.
+    /// Asks for the etag of a resource.
+    pub(super) async fn etag(&self, uri: &str) -> Etag {
+        let read = self
+            .running
+            .read_resource(ReadResourceRequestParams::new(uri))
+            .await
+            .unwrap();
+        let etag = read
+            .meta
+            .as_ref()
+            .and_then(|meta| meta.0.get(ETAG_META_KEY)?.as_str()?.parse().ok());
+        etag.expect("a read has an etag")
+    }
+
+    /// Asks to be told of changes of the note.
     pub(super) async fn watch(&self) {
+        self.watch_all(&[NOTE.to_owned()]).await;
+    }
+
+    /// Asks to be told of changes of these resources, in the way of its revision.
+    pub(super) async fn watch_all(&self, uris: &[String]) {
         if self.revision == ProtocolVersion::V_2026_07_28 {
             let mut filter = SubscriptionFilter::default();
-            filter.resource_subscriptions = Some(vec![NOTE.to_owned()]);
+            filter.resource_subscriptions = Some(uris.to_vec());
             let mut stream = self.running.listen(filter).await.unwrap();
             let told = self.told.clone();
             tokio::spawn(async move {
                 while let Ok(Some(notice)) = stream.next().await {
-                    if let ServerNotification::ResourceUpdatedNotification(_) = notice {
-                        told.send_modify(|told| told.updates += 1);
+                    if let ServerNotification::ResourceUpdatedNotification(notice) = notice {
+                        let meta = notice.extensions.get::<NotificationMetaObject>();
+                        told.send_modify(|told| told.update(&notice.params.uri, meta));
                     }
                 }
+                told.send_modify(|told| told.has_ended = true);
             });
         } else {
-            let request = SubscribeRequestParams::new(NOTE);
-            self.running.subscribe(request).await.unwrap();
+            for uri in uris {
+                let request = SubscribeRequestParams::new(uri);
+                self.running.subscribe(request).await.unwrap();
+            }
         }
     }
 }
