@@ -1,9 +1,9 @@
 //! A plain rmcp server with everything that the official conformance suite asks for, wrapped so that it has
-//! subscriptions, etags and list notifications too.
+//! subscriptions, etags and list notifications too, on the transports of the bus.
 //!
 //! Start it with `cargo run --example conformance_server -- --listen 127.0.0.1:0`. With `--stdio` it serves
-//! the client that started it, and with `--unwrapped` it stands alone, as a server that knows nothing of a
-//! bus.
+//! the client that started it, and with `--unwrapped` it stands alone on rmcp's own transports, as a server
+//! that knows nothing of a bus.
 
 #![expect(clippy::print_stdout, reason = "the program prints its address")]
 
@@ -17,14 +17,18 @@ mod tasks;
 mod prompts;
 mod resources;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::response::IntoResponse;
+use rmcp::ServiceExt;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService, stdio};
-use rmcp::{ServerHandler, ServiceExt};
 use tidings::mcp::{McpOptions, Wrap};
 use tidings::{Bus, CallbackError};
+use tower_service::Service;
 
 use crate::server::{Everything, Shared};
 
@@ -67,42 +71,62 @@ async fn main() -> Result<(), CallbackError> {
     let arguments = arguments()?;
     if arguments.unwrapped {
         let shared = Arc::new(Shared::new(None)?);
-        return serve(&arguments, move || Everything::new(shared.clone())).await;
+        return serve_unwrapped(&arguments, shared).await;
     }
     let wrap = Wrap::new(Bus::builder().start()?, McpOptions::default()).await?;
     let shared = Arc::new(Shared::new(Some(wrap.clone()))?);
-    let bus = wrap.bus().clone();
-    let served = serve(&arguments, move || wrap.handler(Everything::new(shared.clone()))).await;
-    bus.shutdown(Duration::from_secs(2)).await;
+    let served = serve_wrapped(&arguments, &wrap, shared).await;
+    wrap.bus().shutdown(Duration::from_secs(2)).await;
     served
 }
 
-/// Serves clients, each with a handler of its own, until the program is asked to end or the one on stdio
-/// leaves.
-async fn serve<S: ServerHandler>(
-    arguments: &Arguments,
-    handler: impl Fn() -> S + Send + Sync + 'static,
-) -> Result<(), CallbackError> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+/// Serves clients on the transports of the bus.
+async fn serve_wrapped(arguments: &Arguments, wrap: &Wrap, shared: Arc<Shared>) -> Result<(), CallbackError> {
     if arguments.stdio {
-        let running = handler().serve(stdio()).await?;
-        tokio::select! {
-            ended = running.waiting() => drop(ended?),
-            _ = terminate.recv() => {}
-        }
-        return Ok(());
+        let server = Everything::new(shared);
+        let serving = wrap.serve_stdio(server, tokio::io::stdin(), tokio::io::stdout());
+        return until_asked_to_end(async { Ok(serving.await?) }).await;
+    }
+    serve_http(arguments, wrap.endpoint(move || Everything::new(shared.clone()))).await
+}
+
+/// Serves clients on rmcp's own transports.
+async fn serve_unwrapped(arguments: &Arguments, shared: Arc<Shared>) -> Result<(), CallbackError> {
+    if arguments.stdio {
+        let running = Everything::new(shared).serve(stdio()).await?;
+        return until_asked_to_end(async { Ok(running.waiting().await.map(drop)?) }).await;
     }
     let service = StreamableHttpService::new(
-        move || Ok(handler()),
+        move || Ok(Everything::new(shared.clone())),
         Arc::new(LocalSessionManager::default()),
         StreamableHttpServerConfig::default(),
     );
+    serve_http(arguments, service).await
+}
+
+/// Serves clients over HTTP, each with a handler of its own.
+async fn serve_http<T>(arguments: &Arguments, service: T) -> Result<(), CallbackError>
+where
+    T: Service<Request, Error = Infallible> + Clone + Send + Sync + 'static,
+    T::Response: IntoResponse,
+    T::Future: Send + 'static,
+{
     let app = axum::Router::new().route_service("/mcp", service);
     let listener = tokio::net::TcpListener::bind(&arguments.listen).await?;
-    println!("tidings listening on http://{}/mcp", listener.local_addr()?);
+    until_asked_to_end(async {
+        println!("tidings listening on http://{}/mcp", listener.local_addr()?);
+        Ok(axum::serve(listener, app).await?)
+    })
+    .await
+}
+
+/// Serves until the program is asked to end, or the one client on stdio leaves.
+async fn until_asked_to_end(
+    serving: impl Future<Output = Result<(), CallbackError>>,
+) -> Result<(), CallbackError> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
-        served = axum::serve(listener, app) => served?,
-        _ = terminate.recv() => {}
+        served = serving => served,
+        _ = terminate.recv() => Ok(()),
     }
-    Ok(())
 }
