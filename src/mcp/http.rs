@@ -24,6 +24,7 @@ mod listen_stream;
 
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::http_context;
+pub(crate) use own_messages::OwnMessages;
 pub use reply::EndpointBody;
 pub use served::BusServer;
-pub(crate) use served::{EndpointServer, Kept, OwnMessages};
+pub(crate) use served::{EndpointServer, Kept};

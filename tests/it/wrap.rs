@@ -8,6 +8,8 @@
 mod notes;
 mod client;
 mod transports;
+mod batches;
+mod own_messages;
 mod rights;
 
 use std::sync::Arc;

@@ -5,10 +5,12 @@ use ::http::StatusCode;
 use ::http::header::CONTENT_TYPE;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use rmcp::ErrorData;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::headers;
-use super::reply::{self, Answer, Refusal};
+use super::reply::{self, Answer, EndpointBody, Refusal};
 use crate::mcp::peek::Peek;
 use crate::metrics::{self, Limit};
 
@@ -41,35 +43,57 @@ pub(super) fn join(answers: &[String]) -> Answer {
     reply::json(StatusCode::OK, format!("[{}]", answers.join(",")))
 }
 
-/// Returns the JSON-RPC response in an answer: its JSON, or the event of it that is the response. Messages of
-/// a tool that come before are dropped as they arrive: an array of answers has no place for them, and
-/// gathering them would hold memory for as long as the tool runs.
-pub(super) async fn response_in(answer: Answer) -> Option<String> {
-    let is_json = match answer.headers().get(CONTENT_TYPE) {
-        Some(media_type) => media_type.as_bytes().starts_with(headers::JSON.as_bytes()),
-        None => false,
-    };
-    let mut body = answer.into_body();
-    if is_json {
-        let Ok(body) = body.collect().await;
-        return String::from_utf8(body.to_bytes().into()).ok();
-    }
-    // A frame of the body may hold a part of an event, or several.
-    let mut unread = BytesMut::new();
-    while let Some(Ok(frame)) = body.frame().await {
-        if let Some(data) = frame.data_ref() {
-            unread.extend_from_slice(data);
+/// The messages in an answer: the one that is its JSON, or those of its events.
+pub(super) struct AnswerMessages {
+    is_json: bool,
+    body: EndpointBody,
+    /// The beginning of the next event. A frame of the body may hold a part of an event, or several.
+    unread: BytesMut,
+}
+
+impl AnswerMessages {
+    pub(super) fn of(answer: Answer) -> AnswerMessages {
+        let is_json = match answer.headers().get(CONTENT_TYPE) {
+            Some(media_type) => media_type.as_bytes().starts_with(headers::JSON.as_bytes()),
+            None => false,
+        };
+        AnswerMessages {
+            is_json,
+            body: answer.into_body(),
+            unread: BytesMut::new(),
         }
-        while let Some(end) = unread.windows(2).position(|two| two == b"\n\n") {
-            let event = unread.split_to(end + 2);
-            if let Some(data) = data_of(&event)
-                && is_response(&data)
+    }
+
+    /// Returns the next message; none at the end of the answer.
+    pub(super) async fn next(&mut self) -> Option<String> {
+        loop {
+            while !self.is_json
+                && let Some(end) = self.unread.windows(2).position(|two| two == b"\n\n")
             {
-                return Some(data);
+                let event = self.unread.split_to(end + 2);
+                if let Some(data) = data_of(&event) {
+                    return Some(data);
+                }
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.unread.extend(frame.into_data().unwrap_or_default()),
+                None if self.is_json && !self.unread.is_empty() => {
+                    return String::from_utf8(self.unread.split().into()).ok();
+                }
+                None => return None,
             }
         }
     }
-    None
+}
+
+/// Makes the answer to a request of the server within a batch, which the client is not shown.
+pub(super) fn unseen_request(id: &RawValue, method: &str) -> Bytes {
+    let text = format!("the client sent a batch, whose answer has no place for {method}");
+    let error = json!(ErrorData::internal_error(text, None));
+    Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#,
+        id.get()
+    ))
 }
 
 pub(super) fn is_response(message: &str) -> bool {
@@ -106,21 +130,33 @@ mod tests {
         answer
     }
 
+    async fn messages_in(answer: Answer) -> Vec<String> {
+        let mut reader = AnswerMessages::of(answer);
+        let mut messages = Vec::new();
+        while let Some(message) = reader.next().await {
+            messages.push(message);
+        }
+        messages
+    }
+
     #[tokio::test]
-    async fn answer_yields_only_its_response() {
+    async fn answer_yields_its_messages_one_by_one() {
         let json = answer("application/json", &[r#"{"id":1,"#, r#""result":{}}"#]);
-        assert_eq!(
-            response_in(json).await.as_deref(),
-            Some(r#"{"id":1,"result":{}}"#)
-        );
+        assert_eq!(messages_in(json).await, [r#"{"id":1,"result":{}}"#]);
         let pieces = [
             ":\n\ndata: {\"method\":\"notifications/message\"}\n",
             "\ndata: {\"id\":1,\"meth",
             "od\":\"roots/list\"}\n\nid: 4\ndata: {\"id\":1,\"result\":{}}\n\n",
         ];
-        let response = response_in(answer("text/event-stream", &pieces)).await;
-        assert_eq!(response.as_deref(), Some(r#"{"id":1,"result":{}}"#));
-        assert_eq!(response_in(answer("text/event-stream", &pieces[..2])).await, None);
-        assert_eq!(response_in(reply::accepted()).await, None);
+        let messages = messages_in(answer("text/event-stream", &pieces)).await;
+        let [log, asked, response] = messages.as_slice() else {
+            panic!("{messages:?}");
+        };
+        assert_eq!(log, r#"{"method":"notifications/message"}"#);
+        assert_eq!(asked, r#"{"id":1,"method":"roots/list"}"#);
+        assert!(!is_response(log) && !is_response(asked) && is_response(response));
+        let cut = messages_in(answer("text/event-stream", &pieces[..2])).await;
+        assert_eq!(cut, [log.as_str()]);
+        assert!(messages_in(reply::accepted()).await.is_empty());
     }
 }

@@ -46,7 +46,7 @@ impl<S: EndpointServer> EndpointState<S> {
         let stream = OutboxStream::new(reader, format, first_frame, owner, open);
         if S::KEEPS_SESSIONS
             && let Some(key) = headers::text(&parts.headers, &SESSION_ID)
-            && let Some(messages) = self.served.own_messages(key).await
+            && let Some(messages) = self.served.own_messages(key)
         {
             return Ok(reply::events_of(WithOwnMessages::new(stream, messages)));
         }

@@ -1,29 +1,119 @@
-//! The stream of a session whose server also sends messages of its own: they follow the notices that wait in
-//! the outbox. They have no id, since a stream that is resumed goes on from the bus.
+//! The messages that a server sends a session of its own accord, and the stream of a session that has them
+//! too: they follow the notices that wait in the outbox. They have no id, since a stream that is resumed goes
+//! on from the bus, so none is sent twice.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
 use super::outbox_stream::OutboxStream;
-use super::served::OwnMessages;
+
+/// The number of its own messages that a server may have waiting for the stream of a session. With each one
+/// more the oldest is dropped: the server is never held up by a client that does not read.
+const OWN_MESSAGES_MAX: usize = 256;
+
+/// The messages that wait for a stream of their session, as JSON.
+#[derive(Default)]
+pub struct OwnMessages {
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Bytes>,
+    /// The open streams by their numbers, the newest last. A session has few.
+    streams: Vec<(u64, Option<Waker>)>,
+    next_stream: u64,
+}
+
+impl Waiting {
+    /// Wakes the stream that takes the messages.
+    fn wake(&mut self) {
+        if let Some((_, waker)) = self.streams.last_mut()
+            && let Some(waker) = waker.take()
+        {
+            waker.wake();
+        }
+    }
+}
+
+impl OwnMessages {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a message. The oldest one goes when there are [`OWN_MESSAGES_MAX`].
+    pub(crate) fn push(&self, json: Bytes) {
+        let mut waiting = self.waiting();
+        if waiting.messages.len() >= OWN_MESSAGES_MAX {
+            waiting.messages.pop_front();
+        }
+        waiting.messages.push_back(json);
+        waiting.wake();
+    }
+
+    /// Adds a stream, which takes the messages from now on: a client may open a new one before the server
+    /// has noticed that the old one broke. Returns its number.
+    fn add_stream(&self) -> u64 {
+        let mut waiting = self.waiting();
+        let stream = waiting.next_stream;
+        waiting.next_stream += 1;
+        waiting.streams.push((stream, None));
+        stream
+    }
+
+    fn remove_stream(&self, stream: u64) {
+        let mut waiting = self.waiting();
+        waiting.streams.retain(|(other, _)| *other != stream);
+        if !waiting.messages.is_empty() {
+            waiting.wake();
+        }
+    }
+
+    /// Returns the next message for a stream. One that is not the newest waits until it is.
+    fn poll_next(&self, stream: u64, cx: &Context<'_>) -> Poll<Bytes> {
+        let mut waiting = self.waiting();
+        let newest = waiting.streams.last().map(|(newest, _)| *newest);
+        if newest == Some(stream)
+            && let Some(message) = waiting.messages.pop_front()
+        {
+            return Poll::Ready(message);
+        }
+        for (other, waker) in &mut waiting.streams {
+            if *other == stream {
+                *waker = Some(cx.waker().clone());
+            }
+        }
+        Poll::Pending
+    }
+}
 
 /// An outbox and the messages of a server.
 pub(super) struct WithOwnMessages {
     outbox: OutboxStream,
-    /// None once the server sends nothing more.
-    messages: Option<OwnMessages>,
+    messages: Arc<OwnMessages>,
+    /// The number of this stream among those that take the messages.
+    stream: u64,
 }
 
 impl WithOwnMessages {
-    pub(super) fn new(outbox: OutboxStream, messages: OwnMessages) -> WithOwnMessages {
+    pub(super) fn new(outbox: OutboxStream, messages: Arc<OwnMessages>) -> WithOwnMessages {
         WithOwnMessages {
             outbox,
-            messages: Some(messages),
+            stream: messages.add_stream(),
+            messages,
         }
+    }
+}
+
+impl Drop for WithOwnMessages {
+    fn drop(&mut self) {
+        self.messages.remove_stream(self.stream);
     }
 }
 
@@ -36,24 +126,51 @@ impl Body for WithOwnMessages {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let stream = self.get_mut();
+        // The outbox alone says when the stream ends.
         let notices = Pin::new(&mut stream.outbox).poll_frame(cx);
         if notices.is_ready() {
             return notices;
         }
-        let Some(messages) = &mut stream.messages else {
-            return Poll::Pending;
-        };
-        match messages.as_mut().poll_next(cx) {
-            Poll::Ready(Some(json)) => {
-                let event = [b"data: ", json.as_ref(), b"\n\n"].concat();
-                Poll::Ready(Some(Ok(Frame::data(event.into()))))
-            }
-            Poll::Ready(None) => {
-                // The outbox alone says when the stream ends.
-                stream.messages = None;
-                Poll::Pending
-            }
-            Poll::Pending => Poll::Pending,
+        stream.messages.poll_next(stream.stream, cx).map(|json| {
+            let event = [b"data: ", json.as_ref(), b"\n\n"].concat();
+            Some(Ok(Frame::data(event.into())))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(messages: &OwnMessages, stream: u64) -> Option<Bytes> {
+        match messages.poll_next(stream, &Context::from_waker(Waker::noop())) {
+            Poll::Ready(message) => Some(message),
+            Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn newest_stream_takes_each_message_once() {
+        let messages = OwnMessages::default();
+        messages.push("1".into());
+        let first = messages.add_stream();
+        assert_eq!(next(&messages, first).as_deref(), Some(&b"1"[..]));
+        let second = messages.add_stream();
+        messages.push("2".into());
+        assert_eq!(next(&messages, first), None);
+        messages.remove_stream(second);
+        assert_eq!(next(&messages, first).as_deref(), Some(&b"2"[..]));
+        assert_eq!(next(&messages, first), None);
+    }
+
+    #[test]
+    fn oldest_message_goes_at_the_limit() {
+        let messages = OwnMessages::default();
+        for number in 0..=OWN_MESSAGES_MAX {
+            messages.push(number.to_string().into());
+        }
+        let stream = messages.add_stream();
+        assert_eq!(next(&messages, stream).as_deref(), Some(&b"1"[..]));
+        assert_eq!(messages.waiting().messages.len(), OWN_MESSAGES_MAX - 1);
     }
 }

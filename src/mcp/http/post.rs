@@ -10,7 +10,7 @@ use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use serde_json::value::RawValue;
 
-use super::batch;
+use super::batch::{self, AnswerMessages};
 use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
@@ -94,9 +94,29 @@ impl<S: EndpointServer> EndpointState<S> {
                 // A refused message is answered in its place; the others are answered all the same.
                 _ => answer_or_refusal(self.message(parts.clone(), message.clone()).await),
             };
-            answers.extend(batch::response_in(answer).await);
+            answers.extend(self.batched_response(&parts, answer).await);
         }
         Ok(batch::join(&answers))
+    }
+
+    /// Returns the response in the answer to a message of a batch. Messages of a tool that come before are
+    /// dropped as they arrive: an array of answers has no place for them, and gathering them would hold memory
+    /// for as long as the tool runs. A request among them is refused, so that the tool need not wait.
+    async fn batched_response(&self, parts: &Parts, answer: Answer) -> Option<String> {
+        let mut messages = AnswerMessages::of(answer);
+        while let Some(message) = messages.next().await {
+            if batch::is_response(&message) {
+                return Some(message);
+            }
+            if S::KEEPS_SESSIONS
+                && let Ok(peek) = Peek::of(message.as_bytes())
+                && let Some((id, method)) = peek.request()
+            {
+                self.forward(parts.clone(), batch::unseen_request(id, method))
+                    .await;
+            }
+        }
+        None
     }
 
     /// Answers a POST of one message.

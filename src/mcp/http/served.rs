@@ -2,25 +2,20 @@
 //! each of them, so one costs the other nothing.
 
 use std::any::Any;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures_util::Stream;
 use rmcp::model::{Implementation, SubscriptionFilter};
 use rmcp::transport::streamable_http_server::SessionManager;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::{ErrorData, ServerHandler};
 use serde_json::value::RawValue;
 
+use super::own_messages::OwnMessages;
 use crate::SubscriberId;
 use crate::mcp::handler::Handler;
 
 /// A value that is dropped when the session or the stream ends that it was kept for.
 pub(crate) type Kept = Box<dyn Any + Send>;
-
-/// The messages that a server sends a session of its own accord, as JSON.
-pub(crate) type OwnMessages = Pin<Box<dyn Stream<Item = Bytes> + Send + Sync>>;
 
 /// The server behind an [`Endpoint`](super::Endpoint). This crate alone implements it.
 pub trait EndpointServer: Clone + Send + Sync + 'static {
@@ -63,11 +58,12 @@ pub trait EndpointServer: Clone + Send + Sync + 'static {
         body: &[u8],
     ) -> impl Future<Output = bool> + Send;
 
-    /// Returns the value that ends rmcp's part of a session when it is dropped.
+    /// Begins to gather the server's own messages to a session. Returns the value that ends rmcp's part of the
+    /// session when it is dropped.
     fn keep_session(&self, key: &str) -> Option<Kept>;
 
     /// Returns the messages that the server sends a session beside its answers and beside the bus.
-    fn own_messages(&self, key: &str) -> impl Future<Output = Option<OwnMessages>> + Send;
+    fn own_messages(&self, key: &str) -> Option<Arc<OwnMessages>>;
 }
 
 /// The bus alone, as the server behind an endpoint.
@@ -117,7 +113,7 @@ impl EndpointServer for BusServer {
         None
     }
 
-    async fn own_messages(&self, _: &str) -> Option<OwnMessages> {
+    fn own_messages(&self, _: &str) -> Option<Arc<OwnMessages>> {
         None
     }
 }

@@ -1,9 +1,9 @@
 //! Wrapped servers behind the project's own endpoint. rmcp keeps a session for each client that has one, so
 //! that its handler lives as long and may ask its client; the bus decides when that session ends.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use futures_util::StreamExt;
 use rmcp::model::{Implementation, RequestMetaObject, SubscriptionFilter};
 use rmcp::transport::streamable_http_server::SessionManager;
@@ -28,6 +28,17 @@ pub struct WrappedServers<H> {
     server: McpContext,
     make: Arc<dyn Fn() -> H + Send + Sync>,
     sessions: Arc<LocalSessionManager>,
+    own_messages: Arc<MessagesOfSessions>,
+}
+
+/// The messages that the servers send their sessions of their own accord, by the id of the session.
+#[derive(Default)]
+struct MessagesOfSessions(Mutex<HashMap<SessionId, Arc<OwnMessages>>>);
+
+impl MessagesOfSessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<OwnMessages>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<H> Clone for WrappedServers<H> {
@@ -37,6 +48,7 @@ impl<H> Clone for WrappedServers<H> {
             server: self.server.clone(),
             make: self.make.clone(),
             sessions: self.sessions.clone(),
+            own_messages: self.own_messages.clone(),
         }
     }
 }
@@ -57,6 +69,7 @@ impl<H: ServerHandler> WrappedServers<H> {
             server,
             make: Arc::new(make),
             sessions: Arc::new(sessions),
+            own_messages: Arc::default(),
         }
     }
 
@@ -134,32 +147,58 @@ impl<H: ServerHandler> EndpointServer for WrappedServers<H> {
     }
 
     fn keep_session(&self, key: &str) -> Option<Kept> {
+        let id = SessionId::from(key);
+        let messages = Arc::<OwnMessages>::default();
+        self.own_messages.lock().insert(id.clone(), messages.clone());
+        let runtime = tokio::runtime::Handle::current();
+        // It ends with rmcp's session.
+        drop(runtime.spawn(gather(self.sessions.clone(), id.clone(), messages)));
         Some(Box::new(SessionOfRmcp {
             sessions: self.sessions.clone(),
-            id: key.into(),
-            runtime: tokio::runtime::Handle::current(),
+            own_messages: self.own_messages.clone(),
+            id,
+            runtime,
         }))
     }
 
-    async fn own_messages(&self, key: &str) -> Option<OwnMessages> {
-        let stream = self.sessions.create_standalone_stream(&key.into()).await.ok()?;
-        let messages = stream.filter_map(async |event| {
-            let json = serde_json::to_vec(event.message.as_deref()?).ok()?;
-            Some(Bytes::from(json))
-        });
-        Some(Box::pin(messages))
+    fn own_messages(&self, key: &str) -> Option<Arc<OwnMessages>> {
+        self.own_messages.lock().get(key).cloned()
+    }
+}
+
+/// Takes a server's own messages from rmcp's session as they come. rmcp would hold up the whole session for a
+/// stream that is not read, and repeat the last messages on each new one.
+async fn gather(sessions: Arc<LocalSessionManager>, id: SessionId, messages: Arc<OwnMessages>) {
+    let stream = match sessions.create_standalone_stream(&id).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::debug!(%error, "the session of a wrapped server ended before its first message");
+            return;
+        }
+    };
+    let mut stream = std::pin::pin!(stream);
+    while let Some(event) = stream.next().await {
+        let Some(message) = event.message else {
+            continue;
+        };
+        match serde_json::to_vec(&*message) {
+            Ok(json) => messages.push(json.into()),
+            Err(error) => tracing::warn!(%error, "a message of a wrapped server is no JSON and was not sent"),
+        }
     }
 }
 
 /// A session that rmcp keeps; closed when dropped.
 struct SessionOfRmcp {
     sessions: Arc<LocalSessionManager>,
+    own_messages: Arc<MessagesOfSessions>,
     id: SessionId,
     runtime: tokio::runtime::Handle,
 }
 
 impl Drop for SessionOfRmcp {
     fn drop(&mut self) {
+        self.own_messages.lock().remove(&self.id);
         let sessions = self.sessions.clone();
         let id = self.id.clone();
         // A task of its own: the session at the bus may end on any thread.

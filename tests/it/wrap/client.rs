@@ -1,5 +1,6 @@
 //! A real rmcp client of a wrapped server, over a pipe or over HTTP, that records the messages it receives.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,6 +140,15 @@ impl ClientHandler for Recorder {
 pub(super) fn endpoint(wrap: &Wrap, notes: &Arc<Notes>) -> Endpoint<WrappedServers<Server>> {
     let notes = notes.clone();
     wrap.endpoint(move || Server::new(&notes))
+}
+
+/// Serves the endpoint of a wrapper on a free port, until the test ends. Returns its address.
+pub(super) async fn serve_endpoint(wrap: &Wrap, notes: &Arc<Notes>) -> SocketAddr {
+    let app = axum::Router::new().route_service("/mcp", endpoint(wrap, notes));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
 }
 
 /// Serves on a free port. Returns the address of the endpoint.

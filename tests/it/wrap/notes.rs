@@ -187,7 +187,7 @@ impl ServerHandler for Server {
         Ok(ListToolsResult::with_all_items(tools.collect()))
     }
 
-    #[expect(deprecated, reason = "older revisions have sampling")]
+    #[expect(deprecated, reason = "older revisions have sampling and log messages")]
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
@@ -202,12 +202,21 @@ impl ServerHandler for Server {
             self.notes.cancelled.fetch_add(1, Ordering::SeqCst);
             return Err(ErrorData::internal_error("cancelled", None));
         }
+        if request.name == "shout" {
+            for text in shouts(&request) {
+                let message = LoggingMessageNotificationParam::new(LoggingLevel::Error, text);
+                context.peer.notify_logging_message(message).await.unwrap();
+            }
+            return Ok(CallToolResult::success(vec![]).into());
+        }
         let text = if request.name == "summarize" {
             let prompt = vec![SamplingMessage::user_text("sum up")];
             let answer = context
                 .peer
                 .create_message(CreateMessageRequestParams::new(prompt, 10));
-            let blocks = answer.await.unwrap().message.content.into_vec();
+            let answer = answer.await;
+            let answer = answer.map_err(|refusal| ErrorData::internal_error(refusal.to_string(), None))?;
+            let blocks = answer.message.content.into_vec();
             format!("the model says: {}", blocks[0].as_text().unwrap().text)
         } else {
             "the server's own tool".to_owned()
@@ -255,4 +264,20 @@ impl ServerHandler for Server {
         assert_eq!(request.method, "notes/count");
         Ok(CustomResult(json!(self.notes.texts.lock().unwrap().len())))
     }
+}
+
+/// Returns the texts of the log messages that a call of `shout` asks for: the numbers of `from` to `to`, each
+/// followed by `padding` bytes.
+fn shouts(request: &CallToolRequestParams) -> Vec<serde_json::Value> {
+    let arguments = request.arguments.clone().unwrap_or_default();
+    let number = |name: &str| {
+        arguments
+            .get(name)
+            .and_then(serde_json::Value::as_u64)
+            .unwrap_or(0)
+    };
+    let padding = " ".repeat(number("padding") as usize);
+    (number("from")..=number("to"))
+        .map(|shout| json!(format!("{shout}{padding}")))
+        .collect()
 }
