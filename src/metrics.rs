@@ -130,6 +130,7 @@ label_table! {
         QuotaBytes = "quota.bytes_max",
         QuotaToolPlaces = "quota.tool_places",
         Batch = "messages of one batch",
+        OwnMessages = "own messages of a wrapped server",
         BatchLines = "http.batch_max",
         SubscriptionsOfStream = "session.subscriptions_max",
         BodyBytes = "bus.body_bytes_max",

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 
 use super::outbox_stream::OutboxStream;
+use crate::metrics::{self, Limit};
 
 /// The number of its own messages that a server may have waiting for the stream of a session. With each one
-/// more the oldest is dropped: the server is never held up by a client that does not read.
+/// more the oldest is dropped, and counted: the server is never held up by a client that does not read.
 const OWN_MESSAGES_MAX: usize = 256;
 
 /// The messages that wait for a stream of their session, as JSON.
@@ -51,6 +52,7 @@ impl OwnMessages {
     pub(crate) fn push(&self, json: Bytes) {
         let mut waiting = self.waiting();
         if waiting.messages.len() >= OWN_MESSAGES_MAX {
+            metrics::limit_reached(Limit::OwnMessages);
             waiting.messages.pop_front();
         }
         waiting.messages.push_back(json);

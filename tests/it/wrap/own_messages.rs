@@ -1,5 +1,7 @@
 //! The GET streams of a wrapped server's sessions: notices of the bus and messages of the server itself.
 
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
 use super::*;
 use crate::mcp::client::Client as SessionClient;
 use crate::mcp::events::{Events, updated_etag, updated_uri};
@@ -102,4 +104,30 @@ async fn unread_stream_holds_up_no_request() {
     shout(&client, 1, 100, 200_000).await;
     client.call("ping", json!({})).await;
     drop(unread);
+}
+
+#[tokio::test]
+async fn excess_messages_are_dropped_and_counted() {
+    let recorder = DebuggingRecorder::new();
+    // The endpoint takes the messages on the thread of this test.
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let (wrap, notes) = wrap().await;
+    let client = SessionClient::open(serve_endpoint(&wrap, &notes).await, REVISION).await;
+    shout(&client, 1, 300, 0).await;
+    let mut stream = client.stream().await;
+    for number in 45..=300 {
+        assert_eq!(heard(&mut stream).await, number, "the newest 256 are kept");
+    }
+    let mut dropped = 0;
+    for (key, _, _, value) in recorder.snapshotter().snapshot().into_vec() {
+        let is_limit = key.key().name() == "tidings_limit_reached_total";
+        let mut labels = key.key().labels();
+        if is_limit
+            && labels.any(|label| label.value() == "own messages of a wrapped server")
+            && let DebugValue::Counter(count) = value
+        {
+            dropped += count;
+        }
+    }
+    assert_eq!(dropped, 44);
 }
