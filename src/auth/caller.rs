@@ -163,6 +163,13 @@ impl Caller {
         border.judge_at(&self.principal, right, object, time)
     }
 
+    /// Judges the right to get a prompt. A rule may give either of the two rights: a prompt is content, and
+    /// getting it runs code.
+    pub(crate) fn may_get_prompt(&self, name: &str) -> bool {
+        let object = Object::Prompt(name);
+        self.sees(Right::Call, object) || self.may(Right::Read, object).is_ok()
+    }
+
     /// Returns the scope that a token of the caller lacks for a right that it could have otherwise, and tells
     /// the audit of that refusal. Other verdicts are left to the part that answers the request.
     pub(crate) fn lacks_scope(&self, right: Right, object: Object<'_>) -> Option<String> {

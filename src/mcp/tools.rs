@@ -65,9 +65,7 @@ pub(crate) async fn get_prompt(
     caller: &Caller,
 ) -> Result<GetPromptResult, ErrorData> {
     let prompt = server.bus.prompt(&request.name).await.map_err(error::stopping)?;
-    // A rule may give either of the two rights: a prompt is content, and getting it runs code.
-    let object = Object::Prompt(&request.name);
-    let may_get = caller.sees(Right::Call, object) || caller.may(Right::Read, object).is_ok();
+    let may_get = caller.may_get_prompt(&request.name);
     let Some(prompt) = prompt.filter(|_| may_get) else {
         return Err(error::invalid_params(format!("Unknown prompt: {}", request.name)));
     };

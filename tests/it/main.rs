@@ -8,6 +8,7 @@
 mod hostile_names;
 mod support;
 mod memory_store;
+mod one_principal;
 
 mod bus;
 mod client;

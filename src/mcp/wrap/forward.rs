@@ -45,6 +45,15 @@ macro_rules! forward_guarded {
     };
 }
 
+/// Answers requests by the methods that judge the rights of their callers.
+macro_rules! judged {
+    ($($name:ident($kind:ty) -> $result:ty = $method:ident;)+) => {
+        $(async fn $name(&self, request: $kind, context: Context) -> Result<$result, ErrorData> {
+            self.$method(request, context).await
+        })+
+    };
+}
+
 impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     forward! {
         on_cancelled(notification: CancelledNotificationParam, context: NotificationContext<RoleServer>) -> ();
@@ -55,15 +64,18 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
 
     forward_guarded! {
         ping(context: Context) -> ();
-        complete(request: CompleteRequestParams, context: Context) -> CompleteResult;
         on_custom_request(request: CustomRequest, context: Context) -> CustomResult;
         get_task(request: GetTaskParams, context: Context) -> GetTaskResult;
         update_task(request: UpdateTaskParams, context: Context) -> ();
         cancel_task(request: CancelTaskParams, context: Context) -> ();
-        list_skills(request: Page, context: Context) -> ListSkillsResult;
-        get_skill(request: GetSkillRequestParams, context: Context) -> GetSkillResult;
-        read_resource_directory(request: ReadResourceDirectoryRequestParams, context: Context)
-            -> ReadResourceDirectoryResult;
+    }
+
+    judged! {
+        complete(CompleteRequestParams) -> CompleteResult = permitted_completion;
+        list_skills(Page) -> ListSkillsResult = visible_skills;
+        get_skill(GetSkillRequestParams) -> GetSkillResult = permitted_skill;
+        read_resource_directory(ReadResourceDirectoryRequestParams) -> ReadResourceDirectoryResult
+            = visible_directory;
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -330,7 +342,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         if !self
             .is_of_bus(ServerList::Prompts, &request.name, &client)
             .await?
-            && self.may(&context, Right::Read, Object::Prompt(&request.name))
+            && self.bus_handler.caller(&context).may_get_prompt(&request.name)
         {
             return self
                 .options()

@@ -3,13 +3,18 @@
 
 use std::sync::Arc;
 
-use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
+use rmcp::model::{
+    CompleteRequestParams, CompleteResult, GetSkillRequestParams, GetSkillResult, ListSkillsResult,
+    PaginatedRequestParams, Prompt, ReadResourceDirectoryRequestParams, ReadResourceDirectoryResult,
+    Reference, Resource, ResourceTemplate, Skill, Tool,
+};
 use rmcp::service::RequestContext;
-use rmcp::{RoleServer, ServerHandler};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::wrapped::Wrapped;
 use crate::ResourceUri;
-use crate::auth::{Object, Right};
+use crate::auth::{Caller, Object, Right};
+use crate::mcp::error;
 use crate::rights::Audience;
 
 /// The lists that a caller may see; everything without an audience.
@@ -19,6 +24,15 @@ impl VisibleItems {
     pub(super) fn keep_resources(&self, items: &mut Vec<Resource>) {
         if let Some(audience) = &self.0 {
             items.retain(|item| match ResourceUri::new(&item.uri) {
+                Ok(uri) => audience.shows_resource(&uri),
+                Err(_) => false,
+            });
+        }
+    }
+
+    fn keep_skills(&self, skills: &mut Vec<Skill>) {
+        if let Some(audience) = &self.0 {
+            skills.retain(|skill| match ResourceUri::new(&skill.uri) {
                 Ok(uri) => audience.shows_resource(&uri),
                 Err(_) => false,
             });
@@ -54,4 +68,103 @@ impl<H: ServerHandler> Wrapped<H> {
     pub(super) fn visible(&self, context: &RequestContext<RoleServer>) -> VisibleItems {
         VisibleItems(self.bus_handler.caller(context).audience())
     }
+
+    /// Returns the completions of a prompt that the caller may get, or of a resource template that it may
+    /// read.
+    ///
+    /// # Errors
+    /// The refusal of one that is, to the caller, as if it did not exist.
+    pub(super) async fn permitted_completion(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        judge_reference(&self.bus_handler.caller(&context), &request.r#ref)?;
+        self.options()
+            .answered(|| self.inner.complete(request, context))
+            .await
+    }
+
+    /// Returns a skill, which is a resource that the caller may read.
+    ///
+    /// # Errors
+    /// The refusal of one that is, to the caller, as if it did not exist.
+    pub(super) async fn permitted_skill(
+        &self,
+        request: GetSkillRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetSkillResult, ErrorData> {
+        if !self.may(&context, Right::Read, Object::Resource(&request.uri)) {
+            return Err(error::invalid_params(format!("Unknown skill: {}", request.uri)));
+        }
+        self.options()
+            .answered(|| self.inner.get_skill(request, context))
+            .await
+    }
+
+    /// Returns the skills of a page that the caller may see.
+    pub(super) async fn visible_skills(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListSkillsResult, ErrorData> {
+        let visible = self.visible(&context);
+        let listed = self
+            .options()
+            .answered(|| self.inner.list_skills(request, context));
+        let mut listed = listed.await?;
+        visible.keep_skills(&mut listed.skills);
+        Ok(listed)
+    }
+
+    /// Returns the resources of a directory that the caller may see.
+    ///
+    /// # Errors
+    /// The refusal of a directory that is, to the caller, as if it did not exist.
+    pub(super) async fn visible_directory(
+        &self,
+        request: ReadResourceDirectoryRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceDirectoryResult, ErrorData> {
+        if !self.may(&context, Right::Read, Object::Resource(&request.uri)) {
+            return Err(error::invalid_params(format!(
+                "Unknown directory: {}",
+                request.uri
+            )));
+        }
+        let visible = self.visible(&context);
+        let read = self
+            .options()
+            .answered(|| self.inner.read_resource_directory(request, context));
+        let mut read = read.await?;
+        visible.keep_resources(&mut read.resources);
+        Ok(read)
+    }
+}
+
+/// Judges the right to what a completion is for.
+///
+/// # Errors
+/// The refusal, which is that of a name that does not exist.
+fn judge_reference(caller: &Caller, reference: &Reference) -> Result<(), ErrorData> {
+    let unknown = match reference {
+        Reference::Prompt(prompt) if caller.may_get_prompt(&prompt.name) => return Ok(()),
+        Reference::Prompt(prompt) => format!("Unknown prompt: {}", prompt.name),
+        Reference::Resource(template) => {
+            // The specification lets a client name a resource here, too. A text with braces is no URI that a
+            // rule could name.
+            let object = match template.uri.contains('{') {
+                true => Object::Template(&template.uri),
+                false => Object::Resource(&template.uri),
+            };
+            if caller.may(Right::Read, object).is_ok() {
+                return Ok(());
+            }
+            format!("Unknown resource template: {}", template.uri)
+        }
+        // Kinds of later revisions, which no rule can name: only a service without rules passes them on.
+        _ if caller.border().is_none() => return Ok(()),
+        other => format!("Unknown reference: {}", other.reference_type()),
+    };
+    Err(error::invalid_params(unknown))
 }

@@ -2,15 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use tidings::auth::{
-    AuditEntry, Authenticate, Border, Credentials, Policy, Principal, RecordAudit, Unauthenticated,
-};
-use tidings::config::RuleConfig;
+use tidings::auth::{AuditEntry, Border, Policy, RecordAudit};
 use tidings::http::Access;
 use tidings::mcp::{Endpoint, McpOptions, serve_stdio_as};
 use tidings::{Bus, Resource};
@@ -21,35 +15,10 @@ use super::client::{initialize, modern, stateless, updates};
 use super::events::updated_uri;
 use super::http::within;
 use super::local::{prompt, tool};
+use crate::one_principal::{OnePrincipal, reader, rules};
 
 const NOTE: &str = "note://a";
 const SECRET: &str = "secret://a";
-
-/// Takes every request for one of the principal, until its credential is taken back.
-#[derive(Default)]
-struct OnePrincipal {
-    taken_back: AtomicU64,
-}
-
-fn reader() -> Principal {
-    Principal::builder("local:reader")
-        .roles(vec!["reader".into()])
-        .build()
-}
-
-impl Authenticate for OnePrincipal {
-    fn authenticate<'a>(&'a self, _: Credentials<'a>) -> BoxFuture<'a, Result<Principal, Unauthenticated>> {
-        async { Ok(reader()) }.boxed()
-    }
-
-    fn is_current(&self, _: &Principal) -> bool {
-        self.generation() == 0
-    }
-
-    fn generation(&self) -> u64 {
-        self.taken_back.load(Ordering::SeqCst)
-    }
-}
 
 /// The numbers of the requests that the audit was told of.
 #[derive(Default)]
@@ -63,17 +32,6 @@ impl RecordAudit for Audited {
             .unwrap()
             .push((principal.unwrap_or_default(), entry.request));
     }
-}
-
-/// The rule of the reader, which sees what begins with these texts.
-fn rules(objects: &[&str]) -> [RuleConfig; 1] {
-    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    [RuleConfig {
-        roles: owned(&["reader"]),
-        may: owned(&["list", "read", "subscribe", "call"]),
-        r#match: owned(objects),
-        scope: None,
-    }]
 }
 
 struct Scene {
@@ -275,7 +233,7 @@ async fn ended_credential_ends_the_streams_on_stdio() {
     let filter = json!({ "notifications": updates(&[NOTE]) });
     let acknowledged = client.call("subscriptions/listen", stateless(filter)).await;
     assert!(acknowledged["method"].as_str().unwrap().ends_with("acknowledged"));
-    scene.authenticate.taken_back.fetch_add(1, Ordering::SeqCst);
+    scene.authenticate.take_back();
     scene.bus.rights_changed().await.unwrap();
     scene.put(NOTE, "2").await;
     let end = client.message().await;

@@ -132,6 +132,7 @@ impl ServerHandler for Server {
             .enable_prompts()
             .enable_resources()
             .enable_completions()
+            .enable_skills_with_directory_read()
             .build();
         InitializeResult::new(capabilities).with_server_info(Implementation::new("notes", "1"))
     }
@@ -256,6 +257,33 @@ impl ServerHandler for Server {
         Ok(CompleteResult::new(CompletionInfo::new(values).unwrap()))
     }
 
+    async fn list_skills(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListSkillsResult, ErrorData> {
+        let skills = ["note://a", "note://b"].map(|note| skill(format!("{note}/SKILL.md")));
+        Ok(ListSkillsResult::with_all_items(skills.into()))
+    }
+
+    async fn get_skill(
+        &self,
+        request: GetSkillRequestParams,
+        _: Context,
+    ) -> Result<GetSkillResult, ErrorData> {
+        Ok(GetSkillResult::new(skill(request.uri)))
+    }
+
+    async fn read_resource_directory(
+        &self,
+        _: ReadResourceDirectoryRequestParams,
+        _: Context,
+    ) -> Result<ReadResourceDirectoryResult, ErrorData> {
+        let files = ["note://a/SKILL.md", "note://b/SKILL.md"];
+        let files = files.map(|uri| Resource::new(uri, uri));
+        Ok(ReadResourceDirectoryResult::with_all_items(files.into()))
+    }
+
     async fn on_initialized(&self, _: NotificationContext<RoleServer>) {
         drop(self.notes.busy.read().await);
     }
@@ -280,4 +308,11 @@ fn shouts(request: &CallToolRequestParams) -> Vec<serde_json::Value> {
     (number("from")..=number("to"))
         .map(|shout| json!(format!("{shout}{padding}")))
         .collect()
+}
+
+/// The skill whose file has this URI. Its name is that of the note.
+fn skill(uri: String) -> Skill {
+    let name = uri.trim_start_matches("note://").trim_end_matches("/SKILL.md");
+    let frontmatter = SkillFrontmatter::new(name, "Takes notes");
+    Skill::new(uri, frontmatter, SkillResources::Dynamic)
 }

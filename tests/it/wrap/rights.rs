@@ -3,42 +3,32 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use tidings::auth::{Authenticate, Border, Credentials, Policy, Principal, Unauthenticated};
+use tidings::auth::{Border, Policy};
 use tidings::config::RuleConfig;
 use tidings::http::Access;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines};
 
 use super::*;
+use crate::one_principal::{OnePrincipal, reader, rules};
 use crate::wrap::client::serve;
 use crate::wrap::notes::Server;
 
-/// Takes every request for one of the reader.
-struct OneReader;
-
-fn reader() -> Principal {
-    let roles = vec!["reader".to_owned()];
-    Principal::builder("local:reader").roles(roles).build()
-}
-
-impl Authenticate for OneReader {
-    fn authenticate<'a>(&'a self, _: Credentials<'a>) -> BoxFuture<'a, Result<Principal, Unauthenticated>> {
-        async { Ok(reader()) }.boxed()
-    }
-}
-
-/// A border behind which the note a and the tool `brew` are seen.
+/// A border behind which the note a, the template and the skill below it, the tool `brew` and the prompt
+/// `wave` are seen.
 fn border() -> Arc<Border> {
-    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    let rule = RuleConfig {
-        roles: owned(&["reader"]),
-        may: owned(&["list", "read", "subscribe", "call"]),
-        r#match: owned(&["note://a", "tool:brew", "tool:get_resource_etag"]),
-        scope: None,
-    };
-    let policy = Policy::new(&[rule]).unwrap();
-    Arc::new(Border::new(Arc::new(OneReader), Arc::new(policy)))
+    border_of(&rules(&[
+        "note://a",
+        "note://a/*",
+        "tool:brew",
+        "tool:get_resource_etag",
+        "prompt:wave",
+    ]))
+}
+
+fn border_of(rules: &[RuleConfig]) -> Arc<Border> {
+    let authenticate = Arc::<OnePrincipal>::default();
+    let policy = Policy::new(rules).unwrap();
+    Arc::new(Border::new(authenticate, Arc::new(policy)))
 }
 
 /// A request of the stateless revision.
@@ -68,6 +58,40 @@ fn requests() -> Vec<Value> {
             "subscriptions/listen",
             json!({"notifications": {"resourceSubscriptions": ["note://b", "note://a"]}}),
         ),
+    ]
+}
+
+/// A completion of what `reference` names.
+fn completion(reference: &Value) -> Value {
+    let argument = json!({"name": "name", "value": "A"});
+    let params = json!({"ref": reference, "argument": argument});
+    request(1, "completion/complete", params)
+}
+
+/// The requests for which the server has an answer, each beside one that the reader may not make, and the
+/// name in that.
+fn permitted_and_refused() -> Vec<(Value, Value, &'static str)> {
+    let prompt = |name: &str| completion(&json!({"type": "ref/prompt", "name": name}));
+    let resource = |uri: &str| completion(&json!({"type": "ref/resource", "uri": uri}));
+    let skill = |uri: &str| request(1, "skills/get", json!({"uri": uri}));
+    let directory = |uri: &str| request(1, "resources/directory/read", json!({"uri": uri}));
+    let get = |name: &str| request(1, "prompts/get", json!({"name": name}));
+    vec![
+        (get("wave"), get("greet"), "greet"),
+        (prompt("wave"), prompt("greet"), "greet"),
+        (prompt("wave"), prompt("nothing"), "nothing"),
+        (
+            resource("note://a/{part}"),
+            resource("note://b/{part}"),
+            "note://b/{part}",
+        ),
+        (resource("note://a"), resource("note://b"), "note://b"),
+        (
+            skill("note://a/SKILL.md"),
+            skill("note://b/SKILL.md"),
+            "note://b/SKILL.md",
+        ),
+        (directory("note://a/"), directory("note://b/"), "note://b/"),
     ]
 }
 
@@ -107,22 +131,73 @@ fn without(error: &Value, name: &str) -> String {
     error.to_string().replace(name, "…")
 }
 
+/// A reader on stdio.
+struct StdioReader {
+    input: DuplexStream,
+    lines: Lines<BufReader<DuplexStream>>,
+}
+
+impl StdioReader {
+    fn connect(wrap: Wrap, notes: &Arc<Notes>, border: &Arc<Border>) -> StdioReader {
+        let (input, theirs) = tokio::io::duplex(1 << 16);
+        let (ours, output) = tokio::io::duplex(1 << 16);
+        let server = Server::new(notes);
+        let caller = border.caller(reader());
+        tokio::spawn(async move { wrap.serve_stdio_as(server, caller, theirs, output).await });
+        let lines = BufReader::new(ours).lines();
+        StdioReader { input, lines }
+    }
+
+    async fn answer(&mut self, request: &Value) -> Value {
+        let line = format!("{request}\n");
+        self.input.write_all(line.as_bytes()).await.unwrap();
+        let line = tokio::time::timeout(Duration::from_secs(10), self.lines.next_line()).await;
+        serde_json::from_str(&line.unwrap().unwrap().unwrap()).unwrap()
+    }
+}
+
 #[tokio::test]
 async fn rights_hold_over_stdio() {
     let (wrap, notes) = notes_of_reader().await;
-    let (mut input, theirs) = tokio::io::duplex(1 << 16);
-    let (ours, output) = tokio::io::duplex(1 << 16);
-    let server = Server::new(&notes);
-    let caller = border().caller(reader());
-    tokio::spawn(async move { wrap.serve_stdio_as(server, caller, theirs, output).await });
-    let mut lines = BufReader::new(ours).lines();
+    let mut reader = StdioReader::connect(wrap, &notes, &border());
     let mut answers = Vec::new();
     for request in requests() {
-        input.write_all(format!("{request}\n").as_bytes()).await.unwrap();
-        let line = tokio::time::timeout(Duration::from_secs(10), lines.next_line()).await;
-        answers.push(serde_json::from_str(&line.unwrap().unwrap().unwrap()).unwrap());
+        answers.push(reader.answer(&request).await);
     }
     assert_rights(&answers, &notes);
+}
+
+#[tokio::test]
+async fn completions_and_skills_need_the_right_to_read() {
+    let (wrap, notes) = notes_of_reader().await;
+    let mut reader = StdioReader::connect(wrap, &notes, &border());
+    for (permitted, refused, name) in permitted_and_refused() {
+        let answer = reader.answer(&permitted).await;
+        assert!(answer["error"].is_null(), "{permitted}: {answer}");
+        let answer = reader.answer(&refused).await;
+        assert_eq!(answer["error"]["code"], -32602, "{refused}: {answer}");
+        assert!(without(&answer["error"], name).contains("Unknown"), "{answer}");
+    }
+    let skills = reader.answer(&request(1, "skills/list", json!({}))).await;
+    let skills = skills["result"]["skills"].as_array().unwrap();
+    let uris: Vec<&Value> = skills.iter().map(|skill| &skill["uri"]).collect();
+    assert_eq!(json!(uris), json!(["note://a/SKILL.md"]));
+    let directory = request(1, "resources/directory/read", json!({"uri": "note://a/"}));
+    let directory = reader.answer(&directory).await;
+    let resources = directory["result"]["resources"].as_array().unwrap();
+    let uris: Vec<&Value> = resources.iter().map(|resource| &resource["uri"]).collect();
+    assert_eq!(json!(uris), json!(["note://a/SKILL.md"]));
+}
+
+#[tokio::test]
+async fn right_to_call_a_prompt_gives_it() {
+    let (wrap, notes) = notes_of_reader().await;
+    let [mut rule] = rules(&["prompt:greet"]);
+    rule.may = vec!["call".to_owned()];
+    let mut reader = StdioReader::connect(wrap, &notes, &border_of(&[rule]));
+    let get = request(1, "prompts/get", json!({"name": "greet"}));
+    let answer = reader.answer(&get).await;
+    assert!(answer["error"].is_null(), "{answer}");
 }
 
 #[tokio::test]
