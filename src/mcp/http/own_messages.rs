@@ -21,18 +21,18 @@ const OWN_MESSAGES_MAX: usize = 256;
 /// The messages that wait for a stream of their session, as JSON.
 #[derive(Default)]
 pub struct OwnMessages {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedMessages>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueuedMessages {
     messages: VecDeque<Bytes>,
     /// The open streams by their numbers, the newest last. A session has few.
     streams: Vec<(u64, Option<Waker>)>,
     next_stream: u64,
 }
 
-impl Waiting {
+impl QueuedMessages {
     /// Wakes the stream that takes the messages.
     fn wake(&mut self) {
         if let Some((_, waker)) = self.streams.last_mut()
@@ -44,7 +44,7 @@ impl Waiting {
 }
 
 impl OwnMessages {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, QueuedMessages> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,6 +52,7 @@ impl OwnMessages {
     pub(crate) fn push(&self, json: Bytes) {
         let mut waiting = self.waiting();
         if waiting.messages.len() >= OWN_MESSAGES_MAX {
+            // The oldest: of the state that a server tells, the newest counts.
             metrics::limit_reached(Limit::OwnMessages);
             waiting.messages.pop_front();
         }
@@ -59,9 +60,10 @@ impl OwnMessages {
         waiting.wake();
     }
 
-    /// Adds a stream, which takes the messages from now on: a client may open a new one before the server
-    /// has noticed that the old one broke. Returns its number.
+    /// Adds a stream, which takes the messages from now on. Returns its number.
     fn add_stream(&self) -> u64 {
+        // A client may open a new stream before the server has noticed that the old one broke, so the newest
+        // is the one that is read.
         let mut waiting = self.waiting();
         let stream = waiting.next_stream;
         waiting.next_stream += 1;
@@ -72,6 +74,7 @@ impl OwnMessages {
     fn remove_stream(&self, stream: u64) {
         let mut waiting = self.waiting();
         waiting.streams.retain(|(other, _)| *other != stream);
+        // The stream before it takes over, and was woken for none of these.
         if !waiting.messages.is_empty() {
             waiting.wake();
         }
@@ -80,6 +83,7 @@ impl OwnMessages {
     /// Returns the next message for a stream. One that is not the newest waits until it is.
     fn poll_next(&self, stream: u64, cx: &Context<'_>) -> Poll<Bytes> {
         let mut waiting = self.waiting();
+        // Under one lock with the waker: a message that came between the two would wake no stream.
         let newest = waiting.streams.last().map(|(newest, _)| *newest);
         if newest == Some(stream)
             && let Some(message) = waiting.messages.pop_front()

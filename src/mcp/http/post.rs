@@ -100,14 +100,17 @@ impl<S: EndpointServer> EndpointState<S> {
     }
 
     /// Returns the response in the answer to a message of a batch. Messages of a tool that come before are
-    /// dropped as they arrive: an array of answers has no place for them, and gathering them would hold memory
-    /// for as long as the tool runs. A request among them is refused, so that the tool need not wait.
+    /// dropped, and requests among them refused.
     async fn batched_response(&self, parts: &Parts, answer: Answer) -> Option<String> {
+        // Dropped as they arrive: an array of answers has no place for them, and gathering them would hold
+        // memory for as long as the tool runs.
         let mut messages = AnswerMessages::of(answer);
         while let Some(message) = messages.next().await {
             if batch::is_response(&message) {
                 return Some(message);
             }
+            // A tool that asks its client would wait for an answer until it is stopped, and the other messages
+            // of the batch with it.
             if S::KEEPS_SESSIONS
                 && let Ok(peek) = Peek::of(message.as_bytes())
                 && let Some((id, method)) = peek.request()

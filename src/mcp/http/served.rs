@@ -58,8 +58,8 @@ pub trait EndpointServer: Clone + Send + Sync + 'static {
         body: &[u8],
     ) -> impl Future<Output = bool> + Send;
 
-    /// Begins to gather the server's own messages to a session. Returns the value that ends rmcp's part of the
-    /// session when it is dropped.
+    /// Begins to gather the server's own messages to a session. Returns the value that ends rmcp's part of
+    /// the session when it is dropped.
     fn keep_session(&self, key: &str) -> Option<Kept>;
 
     /// Returns the messages that the server sends a session beside its answers and beside the bus.

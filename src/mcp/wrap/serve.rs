@@ -17,7 +17,8 @@ use crate::mcp::stdio::serve_handler;
 
 impl Wrap {
     /// Makes an endpoint that serves clients over streamable HTTP, each with a server that `make` makes: one
-    /// per session, and one per request on 2026-07-28. It answers requests whose `Host` is a loopback name.
+    /// per session, and one per request on 2026-07-28. One more is made at once, and asked for its name
+    /// alone. The endpoint answers requests whose `Host` is a loopback name.
     ///
     /// It is the endpoint of [`Endpoint::new`], with its limits, streams and metrics: the acknowledgement of
     /// `subscriptions/listen` names what the client really gets, and an open stream keeps its session.

@@ -27,6 +27,8 @@ pub struct WrappedServers<H> {
     wrap: Wrap,
     server: McpContext,
     make: Arc<dyn Fn() -> H + Send + Sync>,
+    /// The name and version of the first server, which is made for this alone.
+    implementation: Implementation,
     sessions: Arc<LocalSessionManager>,
     own_messages: Arc<MessagesOfSessions>,
 }
@@ -47,6 +49,7 @@ impl<H> Clone for WrappedServers<H> {
             wrap: self.wrap.clone(),
             server: self.server.clone(),
             make: self.make.clone(),
+            implementation: self.implementation.clone(),
             sessions: self.sessions.clone(),
             own_messages: self.own_messages.clone(),
         }
@@ -67,6 +70,7 @@ impl<H: ServerHandler> WrappedServers<H> {
         WrappedServers {
             wrap,
             server,
+            implementation: make().get_info().server_info,
             make: Arc::new(make),
             sessions: Arc::new(sessions),
             own_messages: Arc::default(),
@@ -124,7 +128,7 @@ impl<H: ServerHandler> EndpointServer for WrappedServers<H> {
     }
 
     fn implementation(&self) -> Implementation {
-        (self.make)().get_info().server_info
+        self.implementation.clone()
     }
 
     async fn before_listen(
@@ -166,9 +170,10 @@ impl<H: ServerHandler> EndpointServer for WrappedServers<H> {
     }
 }
 
-/// Takes a server's own messages from rmcp's session as they come. rmcp would hold up the whole session for a
-/// stream that is not read, and repeat the last messages on each new one.
+/// Takes a server's own messages from rmcp's session as they come, until it ends.
 async fn gather(sessions: Arc<LocalSessionManager>, id: SessionId, messages: Arc<OwnMessages>) {
+    // One stream of rmcp's for the whole session: it would hold the session up for a stream that is not read,
+    // and repeat the last messages on each new one.
     let stream = match sessions.create_standalone_stream(&id).await {
         Ok(stream) => stream,
         Err(error) => {

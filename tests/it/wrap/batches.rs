@@ -6,7 +6,10 @@ use crate::mcp::http::Request;
 use crate::wrap::client::serve_endpoint;
 
 fn request(id: Value, method: &str, params: Value) -> Value {
-    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+    let mut request = json!({"jsonrpc": "2.0", "method": method});
+    request["id"] = id;
+    request["params"] = params;
+    request
 }
 
 #[tokio::test]
