@@ -109,8 +109,8 @@ impl<S: EndpointServer> EndpointState<S> {
             if batch::is_response(&message) {
                 return Some(message);
             }
-            // A tool that asks its client would wait for an answer until it is stopped, and the other messages
-            // of the batch with it.
+            // A tool that asks its client would wait for an answer until it is stopped, and the other
+            // messages of the batch with it.
             if S::KEEPS_SESSIONS
                 && let Ok(peek) = Peek::of(message.as_bytes())
                 && let Some((id, method)) = peek.request()
