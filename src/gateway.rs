@@ -20,7 +20,9 @@ mod parked;
 mod rounds;
 mod road;
 mod relay;
+mod exchange;
 mod server;
+mod methods;
 mod signals;
 mod upstream;
 mod watcher;
@@ -81,7 +83,7 @@ impl Gateway {
         limits: SharedLimits,
     ) -> Endpoint<WrappedServers<UpstreamServer>> {
         let upstream = self.upstream.clone();
-        let make = move || UpstreamServer::new(upstream.clone());
-        self.wrap.endpoint_with_limits(make, access, limits)
+        self.wrap
+            .endpoint_with_limits(move || UpstreamServer::new(upstream.clone()), access, limits)
     }
 }

@@ -229,7 +229,8 @@ async fn serve_stdio_if(
     if !stdio {
         return std::future::pending().await;
     }
-    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    let input = tokio::io::stdin();
+    let output = tokio::io::stdout();
     let served = match gateway {
         Some(gateway) => gateway.wrap().serve_stdio(gateway.server(), input, output).await,
         None => serve_stdio(bus.clone(), mcp_options(config), input, output).await,

@@ -15,9 +15,9 @@ use super::grant::Grant;
 use super::principal::Principal;
 use super::right::{Object, Right};
 
-/// The time for which a request has the rights of a credential that was good when it was let in. A token that ends
-/// between the two would otherwise have its request answered as if the object did not exist, instead of a
-/// challenge.
+/// The time for which a request has the rights of a credential that was good when it was let in. A token
+/// that ends between the two would otherwise have its request answered as if the object did not exist,
+/// instead of a challenge.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 
 /// The address that a request's connection comes from. The server that carries the connection puts it into
@@ -153,7 +153,8 @@ impl Caller {
         }
     }
 
-    /// Judges a right by the credential as it was when the request was let in; after [`REQUEST_TIME`], as it is.
+    /// Judges a right by the credential as it was when the request was let in; after [`REQUEST_TIME`], as it
+    /// is.
     fn judge(&self, border: &Border, right: Right, object: Object<'_>) -> Verdict {
         let now = SystemTime::now();
         let time = match now.duration_since(self.admitted) {

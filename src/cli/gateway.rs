@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::address;
 use super::credentials::CredentialsArgs;
@@ -26,14 +26,13 @@ pub(super) struct GatewayArgs {
     /// Program that is an MCP server on its standard input and output, and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-    /// Variable of the environment that the program gets, besides PATH, HOME and their like; may be given several
-    /// times
+    /// Variable of the environment that the program gets, besides PATH, HOME and their like; may be given
+    /// several times
     #[arg(long, value_name = "NAME", requires = "command")]
     env: Vec<String>,
-    /// Connections over which calls reach the server: one for each client where the server keeps a state for
-    /// each connection, always, or never
-    #[arg(long, value_enum, default_value_t = Isolation::Auto)]
-    isolation: Isolation,
+    /// Connections over which calls reach the server
+    #[arg(long, value_enum, default_value_t = IsolationName::Auto)]
+    isolation: IsolationName,
     /// Longest time between two reads of a subscribed resource, for changes that the server does not announce
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     poll: Duration,
@@ -44,6 +43,26 @@ pub(super) struct GatewayArgs {
     service: ServiceRun,
     #[command(flatten)]
     credentials: CredentialsArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum IsolationName {
+    /// A connection for each client where the revision of the server has sessions
+    Auto,
+    /// A connection for each client
+    Client,
+    /// One connection for all clients, none of which the server may ask
+    Shared,
+}
+
+impl From<IsolationName> for Isolation {
+    fn from(name: IsolationName) -> Isolation {
+        match name {
+            IsolationName::Auto => Isolation::Auto,
+            IsolationName::Client => Isolation::Client,
+            IsolationName::Shared => Isolation::Shared,
+        }
+    }
 }
 
 impl GatewayArgs {
@@ -82,13 +101,13 @@ impl GatewayArgs {
         let mut options = GatewayOptions::new(target);
         options.credentials = credentials;
         options.environment.clone_from(&self.env);
-        options.isolation = self.isolation;
+        options.isolation = self.isolation.into();
         options.poll = self.poll;
         options.call_timeout = self.call_timeout;
         let config = self.service.load(environment(), None)?;
-        // A client on stdio is alone, so the server has no other client to be kept apart from, and what its calls
-        // change is in its lists.
-        if self.service.is_for_one_client() && self.isolation == Isolation::Auto {
+        // A client on stdio is alone, so the server has no other client to be kept apart from, and the
+        // changes that its calls make are in its lists.
+        if self.service.is_for_one_client() && self.isolation == IsolationName::Auto {
             options.isolation = Isolation::Sole;
         }
         let service = self.service.clone();

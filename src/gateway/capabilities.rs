@@ -28,14 +28,16 @@ pub(super) fn watcher() -> ClientConfig {
         .enable_sampling()
         .enable_elicitation()
         .build();
-    let gateway = Implementation::new("tidings", env!("CARGO_PKG_VERSION"));
-    ClientConfig::new(capabilities, gateway)
+    ClientConfig::new(capabilities, gateway_name())
+}
+
+fn gateway_name() -> Implementation {
+    Implementation::new("tidings", env!("CARGO_PKG_VERSION"))
 }
 
 /// Returns the client of a request, by its own name and with its own capabilities.
 pub(super) fn client_of(context: &Context) -> ClientConfig {
-    let unknown = || Implementation::new("tidings", env!("CARGO_PKG_VERSION"));
-    let name = context.client_info().unwrap_or_else(unknown);
+    let name = context.client_info().unwrap_or_else(gateway_name);
     ClientConfig::new(context.client_capabilities().unwrap_or_default(), name)
 }
 

@@ -6,7 +6,7 @@ use crate::client::Target;
 use crate::credentials::Credentials;
 
 /// The connection over which a client's calls reach the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// One connection for all clients where the revision of the server has no sessions (2026-07-28), and one
     /// for each client otherwise.
@@ -18,7 +18,6 @@ pub enum Isolation {
     /// in the middle of a call is refused there, since it cannot be told which client is meant.
     Shared,
     /// One connection for the only client, which the server may ask.
-    #[value(skip)]
     Sole,
 }
 

@@ -72,14 +72,11 @@ impl ParkedCalls {
         // Nothing but its client can know it, and it leads nowhere with another principal.
         let state = URL_SAFE_NO_PAD.encode(random);
         let mut calls = self.calls();
-        let of_principal = match &parked.key.principal {
-            Some(principal) => {
-                let same =
-                    |(call, _): &&(ParkedCall, Instant)| call.key.principal.as_ref() == Some(principal);
-                calls.values().filter(same).count()
-            }
-            None => 0,
-        };
+        let mut of_principal = 0;
+        for (other, _) in calls.values() {
+            of_principal +=
+                usize::from(parked.key.principal.is_some() && other.key.principal == parked.key.principal);
+        }
         if calls.len() == PARKED_MAX || of_principal == PER_PRINCIPAL_MAX {
             return Err(Failure::TooManyParked.answer());
         }
@@ -151,14 +148,13 @@ fn read<T: DeserializeOwned>(input: &Value) -> Result<T, ErrorData> {
 
 #[cfg(test)]
 mod tests {
-    use rmcp::model::ListRootsRequest;
     use serde_json::json;
 
     use super::*;
 
     #[test]
     fn input_is_read_as_the_question_asks() {
-        let roots = ServerRequest::ListRootsRequest(ListRootsRequest::default());
+        let roots = ServerRequest::ListRootsRequest(Default::default());
         let missing = answer(&roots, None).unwrap_err();
         assert!(
             missing.message.contains("inputResponses has no entry"),

@@ -7,15 +7,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rmcp::model::*;
-use rmcp::service::{NotificationContext, RequestContext};
-use rmcp::{ErrorData, RoleServer, ServerHandler};
+use rmcp::model::{
+    ClientRequest, InputResponses, LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParam,
+    ProtocolVersion, ServerNotification, ServerResult, SetLevelRequest, SetLevelRequestParams,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
 
 use super::capabilities::{self, client_of, is_stateless};
 use super::connect::Handshake;
 use super::connection::Connection;
+use super::exchange::Exchange;
 use super::failure::{self, Failure};
-use super::lists::{self, Page};
 use super::options::Isolation;
 use super::parked::{self, ParkedCall};
 use super::relay::{Relayed, relay};
@@ -33,34 +36,6 @@ pub(crate) struct UpstreamServer {
     own: tokio::sync::Mutex<Option<Arc<Speaker>>>,
     /// The log level that the client has set.
     level: Mutex<Option<LoggingLevel>>,
-}
-
-/// A request that the server may answer with a question.
-#[derive(Clone)]
-enum Exchange {
-    Tool(CallToolRequestParams),
-    Prompt(GetPromptRequestParams),
-    Resource(ReadResourceRequestParams),
-}
-
-impl Exchange {
-    fn request(&self) -> ClientRequest {
-        match self.clone() {
-            Exchange::Tool(params) => ClientRequest::CallToolRequest(CallToolRequest::new(params)),
-            Exchange::Prompt(params) => ClientRequest::GetPromptRequest(GetPromptRequest::new(params)),
-            Exchange::Resource(params) => {
-                ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params))
-            }
-        }
-    }
-
-    fn parts(&mut self) -> (&mut Option<InputResponses>, &mut Option<String>) {
-        match self {
-            Exchange::Tool(params) => (&mut params.input_responses, &mut params.request_state),
-            Exchange::Prompt(params) => (&mut params.input_responses, &mut params.request_state),
-            Exchange::Resource(params) => (&mut params.input_responses, &mut params.request_state),
-        }
-    }
 }
 
 impl UpstreamServer {
@@ -147,8 +122,20 @@ impl UpstreamServer {
     }
 
     /// Returns the connection of a client with a session, if it has one now.
-    async fn opened_speaker(&self) -> Option<Arc<Speaker>> {
+    pub(super) async fn opened_speaker(&self) -> Option<Arc<Speaker>> {
         self.own.lock().await.clone()
+    }
+
+    pub(super) fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// Sets the log level of the client, on its connection too if it has one now.
+    pub(super) async fn set_level_of_client(&self, level: LoggingLevel) {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+        if let Some(speaker) = self.opened_speaker().await {
+            set_level(&speaker.connection, level).await;
+        }
     }
 
     fn level(&self) -> Option<LoggingLevel> {
@@ -156,13 +143,21 @@ impl UpstreamServer {
     }
 
     /// Forwards a request that the server answers at once.
-    async fn forward(&self, request: ClientRequest, context: &Context) -> Result<ServerResult, ErrorData> {
+    pub(super) async fn forward(
+        &self,
+        request: ClientRequest,
+        context: &Context,
+    ) -> Result<ServerResult, ErrorData> {
         let road = self.road(context).await?;
         self.send(road, request, context).await
     }
 
     /// Forwards a call, and the questions that the server has meanwhile.
-    async fn converse(&self, mut exchange: Exchange, context: &Context) -> Result<ServerResult, ErrorData> {
+    pub(super) async fn converse(
+        &self,
+        mut exchange: Exchange,
+        context: &Context,
+    ) -> Result<ServerResult, ErrorData> {
         if let (responses, Some(state)) = exchange.parts()
             && is_stateless(context)
         {
@@ -295,230 +290,5 @@ async fn tell_lost_state(context: &Context) {
     let notice = ServerNotification::LoggingMessageNotification(message);
     if let Err(error) = context.peer.send_notification(notice).await {
         tracing::debug!(%error, "a client could not be told that its state is lost");
-    }
-}
-
-/// Returns the result of the kind that the method has.
-macro_rules! expect_result {
-    ($result:expr, $($variant:ident)|+) => {
-        match $result {
-            $(ServerResult::$variant(result) => Ok(result.into()),)+
-            _ => Err(Failure::Unexpected.answer()),
-        }
-    };
-}
-
-impl ServerHandler for UpstreamServer {
-    fn get_info(&self) -> InitializeResult {
-        let known = self.upstream.info();
-        let mut info = InitializeResult::new(known.capabilities.clone());
-        info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
-        info.instructions.clone_from(&known.instructions);
-        if let Some(server) = &known.server_info {
-            info.server_info = server.clone();
-        }
-        info
-    }
-
-    async fn list_resources(&self, page: Page, _: Context) -> Result<ListResourcesResult, ErrorData> {
-        lists::refuse_cursor(page)?;
-        Ok(ListResourcesResult::with_all_items(
-            lists::resources(&self.upstream).await?,
-        ))
-    }
-
-    async fn list_resource_templates(
-        &self,
-        page: Page,
-        _: Context,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        lists::refuse_cursor(page)?;
-        Ok(ListResourceTemplatesResult::with_all_items(
-            lists::templates(&self.upstream).await?,
-        ))
-    }
-
-    async fn list_tools(&self, page: Page, _: Context) -> Result<ListToolsResult, ErrorData> {
-        lists::refuse_cursor(page)?;
-        let tools = lists::tools(&self.upstream).await?;
-        self.upstream.listed_tools(&tools);
-        Ok(ListToolsResult::with_all_items(tools))
-    }
-
-    fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.upstream.tool(name)
-    }
-
-    async fn list_prompts(&self, page: Page, _: Context) -> Result<ListPromptsResult, ErrorData> {
-        lists::refuse_cursor(page)?;
-        Ok(ListPromptsResult::with_all_items(
-            lists::prompts(&self.upstream).await?,
-        ))
-    }
-
-    async fn read_resource(
-        &self,
-        request: ReadResourceRequestParams,
-        context: Context,
-    ) -> Result<ReadResourceResponse, ErrorData> {
-        let uri = request.uri.clone();
-        let exchange = Exchange::Resource(request);
-        let mut answer = self.converse(exchange.clone(), &context).await;
-        // A read changes nothing, so it may be made twice.
-        if let Err(error) = &answer
-            && failure::is_restart(error)
-        {
-            answer = self.converse(exchange, &context).await;
-        }
-        match answer {
-            Ok(ServerResult::ReadResourceResult(result)) => Ok(result.into()),
-            Ok(ServerResult::InputRequiredResult(result)) => Ok(ReadResourceResponse::InputRequired(result)),
-            Ok(_) => Err(Failure::Unexpected.answer()),
-            Err(mut error) => {
-                // Many servers have one code for this and for wrong parameters, as 2026-07-28 has; rmcp makes it
-                // again from the older one for a client of that revision. The URI is the only parameter; a server
-                // without resources has none of that URI either.
-                if matches!(
-                    error.code,
-                    ErrorCode::INVALID_PARAMS | ErrorCode::METHOD_NOT_FOUND
-                ) {
-                    error.code = ErrorCode::RESOURCE_NOT_FOUND;
-                    error
-                        .data
-                        .get_or_insert_with(|| serde_json::json!({ "uri": uri }));
-                }
-                Err(error)
-            }
-        }
-    }
-
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: Context,
-    ) -> Result<CallToolResponse, ErrorData> {
-        match self.converse(Exchange::Tool(request), &context).await? {
-            ServerResult::CallToolResult(result) => Ok(CallToolResponse::Complete(result)),
-            ServerResult::InputRequiredResult(result) => Ok(CallToolResponse::InputRequired(result)),
-            ServerResult::CreateTaskResult(result) => Ok(CallToolResponse::Task(result)),
-            _ => Err(Failure::Unexpected.answer()),
-        }
-    }
-
-    async fn get_prompt(
-        &self,
-        request: GetPromptRequestParams,
-        context: Context,
-    ) -> Result<GetPromptResponse, ErrorData> {
-        match self.converse(Exchange::Prompt(request), &context).await? {
-            ServerResult::GetPromptResult(result) => Ok(GetPromptResponse::Complete(result)),
-            ServerResult::InputRequiredResult(result) => Ok(GetPromptResponse::InputRequired(result)),
-            _ => Err(Failure::Unexpected.answer()),
-        }
-    }
-
-    async fn complete(
-        &self,
-        request: CompleteRequestParams,
-        context: Context,
-    ) -> Result<CompleteResult, ErrorData> {
-        let request = ClientRequest::CompleteRequest(CompleteRequest::new(request));
-        expect_result!(self.forward(request, &context).await?, CompleteResult)
-    }
-
-    async fn set_level(&self, request: SetLevelRequestParams, _: Context) -> Result<(), ErrorData> {
-        if self.upstream.info().capabilities.logging.is_none() {
-            return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
-        }
-        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.level);
-        if let Some(speaker) = self.opened_speaker().await {
-            set_level(&speaker.connection, request.level).await;
-        }
-        Ok(())
-    }
-
-    async fn get_task(&self, request: GetTaskParams, context: Context) -> Result<GetTaskResult, ErrorData> {
-        let request = ClientRequest::GetTaskRequest(GetTaskRequest::new(request));
-        expect_result!(self.forward(request, &context).await?, GetTaskResult)
-    }
-
-    async fn update_task(&self, request: UpdateTaskParams, context: Context) -> Result<(), ErrorData> {
-        let request = ClientRequest::UpdateTaskRequest(UpdateTaskRequest::new(request));
-        self.forward(request, &context).await.map(drop)
-    }
-
-    async fn cancel_task(&self, request: CancelTaskParams, context: Context) -> Result<(), ErrorData> {
-        let request = ClientRequest::CancelTaskRequest(CancelTaskRequest::new(request));
-        self.forward(request, &context).await.map(drop)
-    }
-
-    async fn list_skills(&self, page: Page, context: Context) -> Result<ListSkillsResult, ErrorData> {
-        let request = ListSkillsRequest {
-            method: Default::default(),
-            params: page,
-            extensions: Default::default(),
-        };
-        let request = ClientRequest::ListSkillsRequest(request);
-        expect_result!(self.forward(request, &context).await?, ListSkillsResult)
-    }
-
-    async fn get_skill(
-        &self,
-        request: GetSkillRequestParams,
-        context: Context,
-    ) -> Result<GetSkillResult, ErrorData> {
-        let request = ClientRequest::GetSkillRequest(GetSkillRequest::new(request));
-        expect_result!(self.forward(request, &context).await?, GetSkillResult)
-    }
-
-    async fn read_resource_directory(
-        &self,
-        request: ReadResourceDirectoryRequestParams,
-        context: Context,
-    ) -> Result<ReadResourceDirectoryResult, ErrorData> {
-        let request = ReadResourceDirectoryRequest::new(request);
-        let request = ClientRequest::ReadResourceDirectoryRequest(request);
-        expect_result!(self.forward(request, &context).await?, ListResourcesResult)
-    }
-
-    async fn on_custom_request(
-        &self,
-        request: CustomRequest,
-        context: Context,
-    ) -> Result<CustomResult, ErrorData> {
-        let method = request.method.clone();
-        let result = self
-            .forward(ClientRequest::CustomRequest(request), &context)
-            .await;
-        let result = result.map_err(|error| match failure::is_refusal(&error) {
-            // Some servers refuse an unknown method by HTTP alone.
-            true => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
-            false => error,
-        })?;
-        match serde_json::to_value(result) {
-            Ok(result) => Ok(CustomResult(result)),
-            Err(_) => Err(Failure::Unexpected.answer()),
-        }
-    }
-
-    async fn on_roots_list_changed(&self, _: NotificationContext<RoleServer>) {
-        if let Some(speaker) = self.opened_speaker().await
-            && let Err(error) = speaker.connection.peer().notify_roots_list_changed().await
-        {
-            tracing::debug!(%error, "a change of a client's roots could not be passed on");
-        }
-    }
-
-    async fn on_custom_notification(
-        &self,
-        notification: CustomNotification,
-        _: NotificationContext<RoleServer>,
-    ) {
-        if let Some(speaker) = self.opened_speaker().await {
-            let notification = ClientNotification::CustomNotification(notification);
-            if let Err(error) = speaker.connection.peer().send_notification(notification).await {
-                tracing::debug!(%error, "a notification of a client could not be passed on");
-            }
-        }
     }
 }

@@ -32,8 +32,8 @@ pub(super) struct Upstream {
     connection: watch::Sender<Option<Arc<Connection>>>,
     /// What the server said of itself last.
     info: Mutex<Arc<ServerPeerInfo>>,
-    /// The tools as they were listed last, by name: the schema of a tool says which of its arguments are headers,
-    /// too.
+    /// The tools as they were listed last, by name: the schema of a tool says which of its arguments are
+    /// headers, too.
     tools: Mutex<HashMap<String, Tool>>,
     /// True once the server has refused to begin with `initialize`.
     refuses_initialize: AtomicBool,
@@ -110,11 +110,11 @@ impl Upstream {
     /// There is none now.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, ErrorData> {
         let mut connection = self.connection.subscribe();
-        let usable = |connection: &Option<Arc<Connection>>| match connection {
+        let waiting = connection.wait_for(|connection| match connection {
             Some(connection) => !connection.lost().is_set(),
             None => false,
-        };
-        let waited = tokio::time::timeout(CONNECTION_WAIT, connection.wait_for(usable)).await;
+        });
+        let waited = tokio::time::timeout(CONNECTION_WAIT, waiting).await;
         match waited {
             Ok(Ok(connection)) => match &*connection {
                 Some(connection) => Ok(connection.clone()),

@@ -164,6 +164,20 @@ impl Watcher {
     /// # Errors
     /// The bus has stopped.
     async fn serve(&mut self, connection: &Arc<Connection>) -> Result<(), PublishError> {
+        let bus = self.wrap.bus().clone();
+        // Whatever is under way at the end is left: the next connection begins with a look at everything.
+        tokio::select! {
+            () = connection.lost().wait() => Ok(()),
+            _ = bus.stopped() => Err(PublishError::Closed(crate::Closed)),
+            ended = self.work(connection) => ended,
+        }
+    }
+
+    /// Follows the clients, the notices and the timer.
+    ///
+    /// # Errors
+    /// The bus has stopped.
+    async fn work(&mut self, connection: &Arc<Connection>) -> Result<(), PublishError> {
         // Those of clients that subscribed over earlier connections.
         let subscribed = self.wrap.subscribed().await?;
         self.announced.clear();
@@ -175,10 +189,7 @@ impl Watcher {
         self.interval = POLL_FIRST;
         let mut due = Instant::now() + self.interval;
         loop {
-            let bus = self.wrap.bus().clone();
             tokio::select! {
-                () = connection.lost().wait() => return Ok(()),
-                _ = bus.stopped() => return Err(PublishError::Closed(crate::Closed)),
                 Some(followed) = self.followed.recv() => {
                     self.announce(connection, followed.uris).await;
                     if followed.done.send(()).is_err() {

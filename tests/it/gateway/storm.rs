@@ -1,5 +1,5 @@
-//! A server that is killed again and again, under clients that watch and call: no last change is missed, no session
-//! ends, every call is answered, and none is executed twice.
+//! A server that is killed again and again, under clients that watch and call: no last change is missed, no
+//! session ends, every call is answered, and none is executed twice.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! A server of one revision with everything that a gateway has to carry: a note that changes, and tools that report
-//! progress, wait, and ask their client.
+//! A server of one revision with everything that a gateway has to carry: a note that changes, and tools that
+//! report progress, wait, and ask their client.
 
 #![expect(deprecated, reason = "the older revisions have sampling and subscriptions")]
 

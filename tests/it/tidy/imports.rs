@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "client",
             "config",
             "credentials",
+            "gateway",
             "http_client",
             "mcp",
             "metrics",
@@ -39,6 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "cluster",
             "config",
             "file_watch",
+            "gateway",
             "http",
             "http_client",
             "mcp",
@@ -48,6 +50,18 @@ const LAYERS: &[(&str, &[&str])] = &[
             "small_file",
             "source",
             "store",
+        ],
+    ),
+    (
+        "gateway",
+        &[
+            "backoff",
+            "client",
+            "credentials",
+            "http",
+            "mcp",
+            "metrics",
+            "units",
         ],
     ),
     (
@@ -139,7 +153,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// The folders that may name a heavy crate, so that it can be exchanged.
 const HOMES: &[(&str, &[&str])] = &[
     ("actix", &["actors/src/"]),
-    ("rmcp", &["src/mcp", "src/client"]),
+    ("rmcp", &["src/mcp", "src/client", "src/gateway"]),
     ("axum", &["src/http", "src/service"]),
     ("hyper", &["src/http", "src/service"]),
     ("clap", &["src/cli"]),
