@@ -21,6 +21,7 @@ mod rounds;
 mod road;
 mod relay;
 mod exchange;
+mod report;
 mod server;
 mod methods;
 mod signals;
@@ -35,6 +36,7 @@ use upstream::Upstream;
 use watcher::Watcher;
 
 use crate::Bus;
+use crate::http::api::UpstreamView;
 use crate::http::{Access, SharedLimits};
 use crate::mcp::{Endpoint, McpOptions, Wrap, WrappedServers};
 
@@ -74,6 +76,12 @@ impl Gateway {
     /// Returns the server for one client.
     pub(crate) fn server(&self) -> UpstreamServer {
         UpstreamServer::new(self.upstream.clone())
+    }
+
+    /// Returns the state of the server behind the gateway, for the HTTP API.
+    pub(crate) fn view(&self) -> UpstreamView {
+        let upstream = self.upstream.clone();
+        UpstreamView::new(move || vec![upstream.report()])
     }
 
     /// Returns the endpoint at which clients are served over HTTP.

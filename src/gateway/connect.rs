@@ -78,6 +78,7 @@ async fn connect_as(
         mode,
         hearing,
         lost: lost.clone(),
+        pid: None,
     };
     match target {
         Target::Http(url) => {
@@ -98,6 +99,8 @@ async fn connect_as(
         }
         Target::Command(command) => {
             let (transport, mut errors) = start(upstream.options(), command)?;
+            let pid = transport.id();
+            let greeting = Greeting { pid, ..greeting };
             let connection = greeting.shake_hands(transport).await;
             // Before the failure is reported: the last lines of a program that has ended give the reason.
             if let (Err(_), Some(errors)) = (&connection, &mut errors) {
@@ -142,6 +145,8 @@ struct Greeting<'a> {
     mode: ClientLifecycleMode,
     hearing: Arc<Hearing>,
     lost: Lost,
+    /// The process of the server, if it is a program.
+    pid: Option<u32>,
 }
 
 impl Greeting<'_> {
@@ -180,6 +185,7 @@ impl Greeting<'_> {
         let Some(info) = peer.peer_info() else {
             return Err(failed("the server sent no information about itself"));
         };
-        Ok(Connection::new(running, info, self.hearing, self.lost))
+        let connection = Connection::new(running, info, self.hearing, self.lost);
+        Ok(connection.of_process(self.pid))
     }
 }

@@ -47,6 +47,7 @@ pub(super) struct Connection {
     info: Arc<ServerPeerInfo>,
     hearing: Arc<Hearing>,
     lost: Lost,
+    pid: Option<u32>,
     /// Taken when the connection is closed.
     stop: Option<RunningServiceCancellationToken>,
 }
@@ -73,8 +74,20 @@ impl Connection {
             info,
             hearing,
             lost,
+            pid: None,
             stop,
         }
+    }
+
+    /// Notes the process at the other end.
+    pub(super) fn of_process(mut self, pid: Option<u32>) -> Connection {
+        self.pid = pid;
+        self
+    }
+
+    /// The id of the server's process, if it is a program of the gateway.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.pid
     }
 
     pub(super) fn peer(&self) -> &Peer<RoleClient> {

@@ -21,6 +21,18 @@ pub enum Isolation {
     Sole,
 }
 
+impl Isolation {
+    /// The name, as the command line takes it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Isolation::Auto => "auto",
+            Isolation::Client => "client",
+            Isolation::Shared => "shared",
+            Isolation::Sole => "sole",
+        }
+    }
+}
+
 /// The options of a gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {

@@ -58,6 +58,11 @@ impl ParkedCalls {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The number of calls that wait.
+    pub(super) fn count(&self) -> usize {
+        self.calls().len()
+    }
+
     /// Keeps a call until its client calls again. Returns the question for the client.
     ///
     /// # Errors

@@ -105,6 +105,11 @@ impl Speakers {
         }
     }
 
+    /// The number of connections that are open, or about to be.
+    pub(super) fn count(&self) -> usize {
+        SPEAKERS_MAX - self.places.available_permits()
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<IdleSpeaker>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

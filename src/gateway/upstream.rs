@@ -14,8 +14,12 @@ use super::connection::Connection;
 use super::failure::Failure;
 use super::options::{GatewayOptions, Isolation};
 use super::parked::ParkedCalls;
+use super::report;
+use super::report::UpstreamHistory;
 use super::road::Road;
 use super::speakers::Speakers;
+use crate::client::Target;
+use crate::http::api::{UpstreamKind, UpstreamReport, UpstreamState};
 use crate::metrics::UpstreamMetrics;
 
 /// The time that a request waits for a connection.
@@ -37,6 +41,8 @@ pub(super) struct Upstream {
     tools: Mutex<HashMap<String, Tool>>,
     /// True once the server has refused to begin with `initialize`.
     refuses_initialize: AtomicBool,
+    /// The events that its report tells.
+    history: UpstreamHistory,
     /// Places of requests.
     pub(super) places: Arc<Semaphore>,
     pub(super) speakers: Speakers,
@@ -55,6 +61,7 @@ impl Upstream {
             ))),
             tools: Mutex::default(),
             refuses_initialize: AtomicBool::new(false),
+            history: UpstreamHistory::default(),
             places: Arc::new(Semaphore::new(CALLS_MAX)),
             speakers: Speakers::new(metrics.clone()),
             parked: ParkedCalls::new(metrics.clone()),
@@ -102,6 +109,59 @@ impl Upstream {
     pub(super) fn disconnected(&self) {
         self.connection.send_replace(None);
         self.metrics.up.set(0);
+    }
+
+    /// Takes note of a connection that was made anew.
+    pub(super) fn restarted(&self) {
+        self.history.restarted();
+        self.metrics.restarts.increment(1);
+    }
+
+    /// Takes note of the reason that there is no connection.
+    pub(super) fn failed(&self, reason: &str) {
+        self.history.failed(reason);
+    }
+
+    /// Takes note of the number of resources that the server announces.
+    pub(super) fn announces(&self, subscriptions: usize) {
+        self.history.announces(subscriptions);
+        self.metrics.subscriptions.set(subscriptions as f64);
+    }
+
+    /// Returns the present state.
+    pub(super) fn report(&self) -> UpstreamReport {
+        // One that has ended stays here until the watcher comes to take it away.
+        let connection = self.connection.borrow().clone();
+        let connection = connection.filter(|connection| !connection.lost().is_set());
+        let info = self.info();
+        let target = &self.options.target;
+        let name = match &info.server_info {
+            Some(server) if !server.name.is_empty() => report::shown(&server.name),
+            _ => report::shown(&target.to_string()),
+        };
+        UpstreamReport {
+            name,
+            kind: match target {
+                Target::Command(_) => UpstreamKind::Stdio,
+                Target::Http(_) => UpstreamKind::Http,
+            },
+            revision: info.protocol_version.to_string(),
+            state: match connection {
+                Some(_) => UpstreamState::Up,
+                None => UpstreamState::Down,
+            },
+            pid: match connection {
+                Some(connection) => connection.pid(),
+                None => None,
+            },
+            restarts: self.history.restarts(),
+            last_error: self.history.last_error(),
+            subscriptions: self.history.subscriptions(),
+            speakers: self.speakers.count(),
+            inflight: CALLS_MAX - self.places.available_permits(),
+            parked: self.parked.count(),
+            isolation: self.options.isolation.name(),
+        }
     }
 
     /// Returns the connection of the watcher, for which it waits a while.

@@ -130,11 +130,11 @@ impl Watcher {
             if began.elapsed() >= STABLE_AFTER {
                 failures = 0;
             }
+            self.upstream.failed("the connection ended");
             tracing::warn!("the connection to the server behind the gateway ended; it is made anew");
             if !self.reconnect(&mut failures).await {
                 return;
             }
-            self.upstream.metrics().restarts.increment(1);
         }
     }
 
@@ -150,11 +150,16 @@ impl Watcher {
             }
             match self.open().await {
                 Ok(connection) => {
+                    // Before it is there: a report of a server that is up again counts this restart.
+                    self.upstream.restarted();
                     self.upstream.connected(connection);
                     tracing::info!("the server behind the gateway is connected again");
                     return true;
                 }
-                Err(error) => tracing::warn!(%error, "the server behind the gateway cannot be reached"),
+                Err(error) => {
+                    self.upstream.failed(&error.to_string());
+                    tracing::warn!(%error, "the server behind the gateway cannot be reached");
+                }
             }
         }
     }
@@ -276,10 +281,7 @@ impl Watcher {
                 }
             }
         }
-        self.upstream
-            .metrics()
-            .subscriptions
-            .set(self.announced.len() as f64);
+        self.upstream.announces(self.announced.len());
     }
 
     /// Opens a listen stream for everything that is to be announced; the last one ends after that.

@@ -6,8 +6,8 @@
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
 //! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET` and `POST` on `/v1/resources`,
 //! `GET /v1/sessions`, `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /v1/cluster`,
-//! `GET /v1/stats`, `GET /v1/openapi.json`, `GET /healthz`, `GET /readyz`. Errors are problem details (RFC
-//! 9457).
+//! `GET /v1/upstreams`, `GET /v1/stats`, `GET /v1/openapi.json`, `GET /healthz`, `GET /readyz`. Errors are
+//! problem details (RFC 9457).
 
 mod batch;
 mod api_path;
@@ -20,6 +20,7 @@ mod resource_list;
 mod sessions;
 mod sinks;
 mod cluster;
+mod upstreams;
 mod stats;
 mod metrics;
 mod backup;
@@ -47,6 +48,7 @@ pub use backup::{WriteBackup, backup_router};
 pub use cluster::{ClusterHealth, ClusterLease, ClusterNode, ClusterReport, ClusterView};
 pub use metrics::{Render, metrics_router};
 pub use stats::StatsHistory;
+pub use upstreams::{UpstreamKind, UpstreamReport, UpstreamState, UpstreamView};
 
 use api_path::ApiPath;
 use resource_list::Listing;
@@ -81,6 +83,8 @@ pub struct Api {
     stats: Option<StatsHistory>,
     /// The cluster of this node; none where it is alone.
     cluster: Option<ClusterView>,
+    /// The servers behind this gateway; none where it is no gateway.
+    upstreams: Option<UpstreamView>,
     listing: Arc<Listing>,
 }
 
@@ -118,6 +122,7 @@ impl Api {
             handler_timeout: McpConfig::default().handler_timeout,
             stats: None,
             cluster: None,
+            upstreams: None,
             listing: Arc::default(),
         }
     }
@@ -133,6 +138,13 @@ impl Api {
     #[must_use]
     pub fn cluster(mut self, cluster: Option<ClusterView>) -> Api {
         self.cluster = cluster;
+        self
+    }
+
+    /// Answers `/v1/upstreams` with these servers. Without them, the list is empty.
+    #[must_use]
+    pub fn upstreams(mut self, upstreams: Option<UpstreamView>) -> Api {
+        self.upstreams = upstreams;
         self
     }
 
@@ -227,6 +239,7 @@ impl Api {
             ApiPath::Session(id) => self.session(id, head).await,
             ApiPath::Sinks => Ok(self.list_sinks()),
             ApiPath::Cluster => self.show_cluster(),
+            ApiPath::Upstreams => self.list_upstreams(head),
             ApiPath::Stats => self.show_stats(head),
             ApiPath::OpenApi => Ok(openapi::answer()),
             ApiPath::Health => self.health(),

@@ -189,6 +189,7 @@ pub(super) async fn bind(
     // One rule for every endpoint: a caller that one refuses does not get in by another.
     let access = || listening.access.clone();
     let options = mcp_options(config);
+    let upstreams = gateway.as_ref().map(|gateway| gateway.view());
     let endpoint = match (gateway, records) {
         (Some(gateway), _) => McpEndpoint::Gateway(gateway.endpoint(access(), limits.clone())),
         (None, Some(records)) => {
@@ -207,7 +208,8 @@ pub(super) async fn bind(
         .limits(limits)
         .handler_timeout(config.mcp.handler_timeout)
         .stats(stats)
-        .cluster(cluster.clone());
+        .cluster(cluster.clone())
+        .upstreams(upstreams);
     let routes = Routes::new(access(), listening.limits.clone(), endpoint, api, routes)
         .with_metadata(ProtectedResource::new(&config.auth))
         .with_page(page(config, listening))

@@ -5,6 +5,7 @@ mod auth;
 mod rights;
 mod descriptors;
 mod upgrade;
+pub(crate) mod upstreams;
 mod api;
 mod events;
 mod limits;

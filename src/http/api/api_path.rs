@@ -16,6 +16,7 @@ pub(super) enum ApiPath<'p> {
     Session(&'p str),
     Sinks,
     Cluster,
+    Upstreams,
     Stats,
     OpenApi,
     Health,
@@ -24,7 +25,7 @@ pub(super) enum ApiPath<'p> {
 
 impl<'p> ApiPath<'p> {
     /// Every path.
-    pub(super) const ALL: [ApiPath<'static>; 12] = [
+    pub(super) const ALL: [ApiPath<'static>; 13] = [
         ApiPath::Resources,
         ApiPath::Resource(""),
         ApiPath::Touch(""),
@@ -33,6 +34,7 @@ impl<'p> ApiPath<'p> {
         ApiPath::Session(""),
         ApiPath::Sinks,
         ApiPath::Cluster,
+        ApiPath::Upstreams,
         ApiPath::Stats,
         ApiPath::OpenApi,
         ApiPath::Health,
@@ -69,6 +71,7 @@ impl<'p> ApiPath<'p> {
             ApiPath::Session(_) => "/v1/sessions/{id}",
             ApiPath::Sinks => "/v1/subscribers",
             ApiPath::Cluster => "/v1/cluster",
+            ApiPath::Upstreams => "/v1/upstreams",
             ApiPath::Stats => "/v1/stats",
             ApiPath::OpenApi => "/v1/openapi.json",
             ApiPath::Health => "/healthz",

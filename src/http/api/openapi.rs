@@ -25,6 +25,7 @@ use super::resource_list::ResourceItems;
 use super::sessions::{EndedItem, Explained, SubscriberItem, SubscriberItems};
 use super::sinks::SinkItems;
 use super::stats::StatsItem;
+use super::upstreams::UpstreamItems;
 use crate::http::problem::Details;
 use crate::http::ui::{LoginBody, ViewerItem};
 use crate::http::ws::message::{Ack, ClientMessage};
@@ -120,6 +121,7 @@ fn schemas() -> Value {
     );
     add("SinkList", written.root_schema_for::<SinkItems<'static>>());
     add("Cluster", written.root_schema_for::<ClusterReport>());
+    add("UpstreamList", written.root_schema_for::<UpstreamItems>());
     add("Stats", written.root_schema_for::<StatsItem<'static>>());
     add("BatchAnswer", written.root_schema_for::<AnswerLine<'static>>());
     add("SocketAck", written.root_schema_for::<Ack>());

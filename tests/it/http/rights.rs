@@ -326,7 +326,13 @@ async fn writes_and_operations_need_their_rights() {
         (answered.status, answered.json()["status"].clone()),
         (200, json!(403))
     );
-    for path in ["/v1/sessions", "/v1/subscribers", "/v1/sessions/s1", "/metrics"] {
+    for path in [
+        "/v1/sessions",
+        "/v1/subscribers",
+        "/v1/sessions/s1",
+        "/v1/upstreams",
+        "/metrics",
+    ] {
         assert_eq!(ruled.get(reader, path).await.status, 403, "{path}");
     }
     assert_eq!(ruled.get(&ruled.ops, "/metrics").await.status, 200);

@@ -66,6 +66,7 @@ fn item(path: ApiPath<'_>) -> Value {
             let cluster = cluster.problems(&[404]);
             readable(cluster.answer(200, "404 for a node that is alone", &[], json_of("Cluster")))
         }
+        ApiPath::Upstreams => upstreams_item(),
         ApiPath::Stats => {
             let stats = Operation::new("getStats", "operation", "The figures of the last 15 minutes");
             let stats = stats.problems(&[404]);
@@ -79,6 +80,17 @@ fn item(path: ApiPath<'_>) -> Value {
         ApiPath::Health => health("getHealth", "200 while the bus runs"),
         ApiPath::Ready => health("getReadiness", "200 while everything is served and kept"),
     }
+}
+
+fn upstreams_item() -> Value {
+    let list = Operation::new("listUpstreams", "operation", "The servers behind a gateway");
+    let list = list.answer(
+        200,
+        "None where the service is no gateway",
+        &[],
+        json_of("UpstreamList"),
+    );
+    readable(list)
 }
 
 /// The headers of a change.

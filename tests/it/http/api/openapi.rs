@@ -175,6 +175,8 @@ async fn answers_are_as_described() {
         ("GET", "/v1/sessions/{id}", "/v1/sessions/s999", &[], ""),
         ("GET", "/v1/subscribers", "/v1/subscribers", &[], ""),
         ("HEAD", "/v1/subscribers", "/v1/subscribers", &[], ""),
+        ("GET", "/v1/upstreams", "/v1/upstreams", &[], ""),
+        ("HEAD", "/v1/upstreams", "/v1/upstreams", &[], ""),
         ("GET", "/v1/stats", "/v1/stats", &[], ""),
         ("GET", "/v1/openapi.json", "/v1/openapi.json", &[], ""),
         ("HEAD", "/v1/openapi.json", "/v1/openapi.json", &[], ""),
