@@ -29,7 +29,7 @@ const COUNT: [f64; 12] = [
 ];
 
 /// The buckets of every histogram. The exporter turns a histogram that is missing here into a summary.
-const BUCKETS: [(&str, &[f64]); 7] = [
+const BUCKETS: [(&str, &[f64]); 8] = [
     ("tidings_fan_out_seconds", &SHORT),
     ("tidings_door_wait_seconds", &SHORT),
     ("tidings_store_batch_seconds", &SHORT),
@@ -37,6 +37,7 @@ const BUCKETS: [(&str, &[f64]); 7] = [
     ("tidings_delivery_seconds", &LONG),
     ("tidings_cluster_lag_seconds", &LONG),
     ("tidings_cluster_propose_seconds", &LONG),
+    ("tidings_upstream_call_seconds", &LONG),
 ];
 
 /// The Prometheus recorder of this process.
@@ -94,16 +95,20 @@ fn builder() -> PrometheusBuilder {
 mod tests {
     use super::*;
     use crate::Bus;
-    use crate::metrics::{HttpMetrics, McpMetrics, register};
+    use crate::metrics::{HttpMetrics, McpMetrics, UpstreamMetrics, register};
 
-    /// Returns the metrics of a bus and a service right after their start.
+    /// Returns the metrics of a bus and a gateway right after their start.
     fn text() -> String {
         let recorder = builder().build_recorder();
         let handle = recorder.handle();
         metrics::with_local_recorder(&recorder, || {
             register();
             drop(Bus::builder().start().unwrap());
-            drop((HttpMetrics::new(), McpMetrics::new("http")));
+            drop((
+                HttpMetrics::new(),
+                McpMetrics::new("http"),
+                UpstreamMetrics::new(),
+            ));
         });
         handle.render()
     }

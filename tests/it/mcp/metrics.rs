@@ -12,6 +12,7 @@ use super::client::{Client, listen, updates};
 use super::events::{Events, updated_etag};
 use super::http::{Request, within};
 use super::server::Server;
+use crate::http::upstreams::ServedGateway;
 
 const A: &str = "demo://a";
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md"));
@@ -309,6 +310,29 @@ async fn metrics_page_lists_all_exported_metrics() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn metrics_page_lists_those_of_a_gateway() {
+    let gateway = ServedGateway::start().await;
+    let scrape = Scrape::of(gateway.address).await;
+    let mut exported: BTreeMap<String, Row> = BTreeMap::new();
+    for (name, (kind, is_helped)) in &scrape.kinds {
+        if name.starts_with("tidings_upstream_") {
+            assert!(is_helped, "{name} has no help text");
+            exported.insert(name.clone(), (kind.clone(), BTreeMap::new()));
+        }
+    }
+    for sample in &scrape.samples {
+        if let Some((_, labels)) = exported.get_mut(scrape.metric(sample)) {
+            let shown = sample.labels.iter().filter(|(label, _)| *label != "le");
+            for (label, value) in shown {
+                labels.entry(label.clone()).or_default().insert(value.clone());
+            }
+        }
+    }
+    assert_eq!(exported, rows("### A gateway"), "exported, documented");
+    assert_eq!(scrape.value("tidings_upstream_up"), 1.0);
 }
 
 #[tokio::test]
