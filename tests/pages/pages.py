@@ -31,7 +31,7 @@ WAIT = 60.0  # seconds a program may take to begin, or an expected output to app
 BLOCK = 180.0  # seconds that a block may run
 PORTS = ("8808", "8810", "8812")
 GOES_ON = re.compile(
-    r"^(tidings serve|tidings watch|curl -N|cargo run|python \S+\.py|node \S+\.m[tj]s|mcp subscriptions/listen)\b", re.M
+    r"^(tidings serve|tidings gateway|tidings watch|curl -N|cargo run|python \S+\.py|node \S+\.m[tj]s|mcp subscriptions/listen)\b", re.M
 )
 # What a reader with the tags of the other blocks would expect: data in these languages is never run.
 # Programs of the machines that a page is about, which the machine of this test need not have.
@@ -181,7 +181,7 @@ class Reader:
 
     def open(self, block, name, script):
         """Runs the block in a terminal of its own."""
-        serves = re.search(r"^(tidings serve|cargo run)\b", block.text, re.M)
+        serves = re.search(r"^(tidings serve|tidings gateway|cargo run)\b", block.text, re.M)
         if serves and self.serving:
             self.serving.end()
             self.terminals.remove(self.serving)
