@@ -16,7 +16,7 @@ use super::server::{Service, ServiceArgs};
 use super::table::{print_json, print_painted};
 use super::{CliError, block_on, cluster, sessions, signal};
 use crate::printable;
-use sample::TopSample;
+use sample::{TopSample, upstream};
 use screen::{Screen, TopKey};
 
 /// The shortest interval, so that a service is not asked in a tight loop.
@@ -112,6 +112,7 @@ impl Top {
 /// Returns the lines of a look.
 fn text(sample: &TopSample) -> Vec<String> {
     let mut lines = sample.figures();
+    lines.extend(sample.upstreams.iter().map(upstream));
     if let Some(report) = &sample.cluster {
         lines.push(cluster::log_line(report));
         lines.push(String::new());
@@ -146,6 +147,24 @@ mod tests {
         );
         assert!(!lines[5].contains("\u{1b}[2J"), "{lines:?}");
         assert_eq!(sample.json()["cluster"]["head"], 9);
+    }
+
+    #[test]
+    fn look_at_a_gateway_has_a_line_for_its_server() {
+        let mut sample = TopSample::for_tests(Some(json!({})), Vec::new());
+        let mut server = json!({
+            "name": "files\u{1b}[2J", "state": "up", "restarts": 1, "subscriptions": 3, "speakers": 2,
+            "inflight": 0, "last_error": "the connection ended",
+        });
+        sample.upstreams = vec![server.clone()];
+        let line = "upstream files [2J   up   restarts 1   subscriptions 3   speakers 2   calls under way 0";
+        assert_eq!(text(&sample)[2], line);
+        server["state"] = "down".into();
+        sample.upstreams = vec![server];
+        let lines = text(&sample);
+        assert!(lines[2].contains("   DOWN   restarts 1   "), "{lines:?}");
+        assert!(lines[2].ends_with("   the connection ended"), "{lines:?}");
+        assert_eq!(sample.json()["upstreams"][0]["restarts"], 1);
     }
 
     #[test]

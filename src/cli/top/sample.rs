@@ -21,16 +21,20 @@ pub(super) struct TopSample {
     stats: Option<Value>,
     /// None where the service is alone, or this client has no right to see it.
     pub(super) cluster: Option<Value>,
+    /// The servers behind a gateway; none where the service is no gateway, or this client may not see them.
+    pub(super) upstreams: Vec<Value>,
 }
 
 impl TopSample {
     pub(super) async fn take(service: &Service, limit: u16) -> Result<TopSample, CliError> {
         let page = service.json(&format!("/v1/sessions?limit={limit}")).await?;
+        let upstreams = optional(service, "/v1/upstreams").await?;
         Ok(TopSample {
             total: page.get("total").and_then(Value::as_u64).unwrap_or(0),
             sessions: items(&page).to_vec(),
             stats: optional(service, "/v1/stats").await?,
             cluster: optional(service, "/v1/cluster").await?,
+            upstreams: items(&upstreams.unwrap_or_default()).to_vec(),
         })
     }
 
@@ -41,6 +45,7 @@ impl TopSample {
             sessions,
             stats,
             cluster: None,
+            upstreams: Vec::new(),
         }
     }
 
@@ -55,6 +60,9 @@ impl TopSample {
         });
         if let Some(cluster) = &self.cluster {
             look["cluster"] = cluster.clone();
+        }
+        if !self.upstreams.is_empty() {
+            look["upstreams"] = self.upstreams.clone().into();
         }
         look
     }
@@ -97,6 +105,26 @@ impl TopSample {
         lines.extend(limits(stats));
         lines
     }
+}
+
+/// Returns the state of a server behind a gateway in a line.
+pub(super) fn upstream(item: &Value) -> String {
+    let text = |name| item.get(name).and_then(Value::as_str).unwrap_or("-");
+    let count = |name| shown(item.get(name).and_then(Value::as_f64), 0);
+    let is_down = text("state") == "down";
+    let state = if is_down { "DOWN" } else { text("state") };
+    let mut line = format!(
+        "upstream {}   {state}   restarts {}   subscriptions {}   speakers {}   calls under way {}",
+        text("name"),
+        count("restarts"),
+        count("subscriptions"),
+        count("speakers"),
+        count("inflight"),
+    );
+    if is_down {
+        line += &format!("   {}", text("last_error"));
+    }
+    printable::line(&line).into_owned()
 }
 
 /// Says in a line that the store does not work.

@@ -44,6 +44,7 @@ const ASSETS: &[Asset] = &assets! {
     "resources.js": "text/javascript; charset=utf-8",
     "why.js": "text/javascript; charset=utf-8",
     "cluster.js": "text/javascript; charset=utf-8",
+    "upstreams.js": "text/javascript; charset=utf-8",
     "changes.js": "text/javascript; charset=utf-8",
     "subscribers.js": "text/javascript; charset=utf-8",
 };

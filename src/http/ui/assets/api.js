@@ -72,6 +72,7 @@ export const resources = (query, signal) => get('v1/resources', query, signal);
 export const subscribersOf = (uri, signal) => get(`v1/resources/${encode(uri)}/subscribers`, {}, signal);
 export const sinks = (signal) => get('v1/subscribers', {}, signal);
 export const cluster = (signal) => get('v1/cluster', {}, signal);
+export const upstreams = (signal) => get('v1/upstreams', {}, signal);
 export const viewer = () => get('ui/login', {});
 export const logIn = (token) => send('POST', 'ui/login', { body: { token } });
 export const logOut = () => send('POST', 'ui/logout');

@@ -5,6 +5,7 @@ import { badge, bytes, duration, h, link, number, plural, set, table } from './d
 import { chart } from './charts.js';
 import { cluster, clusterProblems } from './cluster.js';
 import { pendingOf, sessionName, stateOf } from './sessions.js';
+import { upstreamProblems, upstreams } from './upstreams.js';
 
 const newest = (values) => values?.findLast((value) => value !== null);
 const shown = (value) => (value === undefined ? '–' : number(value));
@@ -15,8 +16,8 @@ function figure(label, hint, to) {
 }
 
 /** What is wrong, each as a sentence with a way to its cause. */
-function problems(stats, sinks, nodes) {
-  const found = nodes ? clusterProblems(nodes) : [];
+function problems(stats, sinks, nodes, servers) {
+  const found = [...(nodes ? clusterProblems(nodes) : []), ...upstreamProblems(servers)];
   const stalled = newest(stats?.series.stalled);
   if (stalled > 0) found.push(['warn', `${plural(stalled, 'session')} stalled: a stream is open, and its client reads nothing. The others are not held up. `, link('sessions', { stalled: 'true' }, 'Show them')]);
   if (stats?.store.state === 'failing') found.push(['bad', `The store fails since ${duration(stats.store.for_ms)}, so changes are refused; reads go on. ${stats.store.reason || ''}`]);
@@ -59,13 +60,15 @@ export function overview({ viewer }) {
   const process = h('p', { class: 'hint' });
   // A service that is alone has no nodes to show.
   const nodes = viewer.admin && viewer.cluster ? cluster() : null;
+  const behind = upstreams();
   let stats;
   let sinks;
+  let servers = [];
   let report;
   let noStats;
 
   function drawHealth() {
-    const found = problems(stats, sinks, report);
+    const found = problems(stats, sinks, report, servers);
     const rows = found.map(([kind, ...words]) => h('li', null, badge(kind, kind === 'bad' ? '✖' : '▲', kind === 'bad' ? 'Failing' : 'Look'), ' ', words));
     set(health, rows.length ? h('ul', null, rows) : h('p', null, badge('ok', '✔', 'All is well'), ' No session is stalled, no subscriber fails, no limit was reached in the last 15 minutes.'), noStats && h('p', { class: 'hint' }, noStats));
   }
@@ -94,6 +97,7 @@ export function overview({ viewer }) {
       if (error.status !== 404) throw error;
       noStats = `There are no figures over time: ${error.message}.`;
     }
+    servers = await behind.look(signal);
     if (viewer.admin) sinks = (await api.sinks(signal)).items;
     drawHealth();
   }
@@ -115,7 +119,7 @@ export function overview({ viewer }) {
     intro: 'One change in, every client told. This is how it goes right now.',
     node: h('div', { class: 'stack' }, health,
       h('section', { class: 'figures', 'aria-label': 'Figures' }, figures.map((one) => one.node)),
-      slowest.node, nodes?.node,
+      behind.node, slowest.node, nodes?.node,
       h('section', { class: 'charts', 'aria-label': 'The last 15 minutes' }, charts.map((one) => one.node)), process),
     looks: [[look, 5000], [lookAtSessions, 2000], nodes && [lookAtNodes, 2000]].filter(Boolean),
   };
