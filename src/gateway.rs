@@ -33,7 +33,7 @@ use std::sync::Arc;
 pub use options::{GatewayOptions, Isolation};
 pub(crate) use server::UpstreamServer;
 use upstream::Upstream;
-use watcher::Watcher;
+use watcher::UpstreamWatcher;
 
 use crate::Bus;
 use crate::http::api::UpstreamView;
@@ -60,7 +60,7 @@ impl Gateway {
         mcp.mcp.handler_timeout = None;
         let wrap = Wrap::new(bus, mcp).await?;
         let upstream = Upstream::new(options);
-        let watcher = Watcher::connect(wrap.clone(), upstream.clone()).await?;
+        let watcher = UpstreamWatcher::connect(wrap.clone(), upstream.clone()).await?;
         wrap.follow_subscriptions(watcher.follower(), UpstreamServer::new(upstream.clone()));
         // Before the first client, whose notices are about changes from here on.
         wrap.refresh_lists().await?;

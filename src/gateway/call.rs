@@ -8,14 +8,14 @@ use rmcp::model::{CancelledNotificationParam, ProgressToken, RequestId, ServerRe
 use rmcp::service::{RequestHandle, ServiceError};
 use tokio::sync::mpsc;
 
-use super::connection::Connection;
+use super::connection::UpstreamConnection;
 use super::hearing::Heard;
 
 type Answer = Pin<Box<dyn Future<Output = Result<ServerResult, ServiceError>> + Send + Sync>>;
 
 /// A request that was sent to the server. Dropped before its end, it is cancelled there.
 pub(super) struct Call {
-    connection: Arc<Connection>,
+    connection: Arc<UpstreamConnection>,
     id: RequestId,
     token: ProgressToken,
     heard: mpsc::Receiver<Heard>,
@@ -31,7 +31,7 @@ pub(super) enum CallStep {
 
 impl Call {
     pub(super) fn new(
-        connection: Arc<Connection>,
+        connection: Arc<UpstreamConnection>,
         handle: RequestHandle<RoleClient>,
         heard: mpsc::Receiver<Heard>,
     ) -> Call {
@@ -63,6 +63,7 @@ impl Call {
     }
 
     fn end(&mut self) {
+        // Messages that come later belong to no call.
         self.has_ended = true;
         self.connection.hearing().end(&self.token);
     }

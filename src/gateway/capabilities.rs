@@ -49,6 +49,7 @@ pub(super) fn is_stateless(context: &Context) -> bool {
 /// Returns the `_meta` of a request for a connection of that kind.
 pub(super) fn meta_for(context: &Context, is_stateless: bool) -> RequestMetaObject {
     let mut meta = context.meta.clone();
+    // rmcp adds those of the connection, where its revision has them.
     for name in OF_CONNECTION {
         meta.0.0.remove(name);
     }

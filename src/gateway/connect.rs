@@ -1,4 +1,4 @@
-//! The way from a target to a [`Connection`]: the process or the HTTP client, and the handshake.
+//! The way from a target to an [`UpstreamConnection`]: the process or the HTTP client, and the handshake.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use rmcp::model::{ClientConfig, ProtocolVersion};
 use rmcp::transport::{IntoTransport, TokioChildProcess};
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient};
 
-use super::connection::{Connection, Lost};
+use super::connection::{ConnectionEnd, UpstreamConnection};
 use super::hearing::{HeardTransport, Hearing};
 use super::inbound::Inbound;
 use super::options::GatewayOptions;
@@ -36,7 +36,7 @@ pub(super) enum Handshake {
 }
 
 /// One end of a connection, as the server is to see it.
-pub(super) struct Caller {
+pub(super) struct Introduction {
     pub(super) client: ClientConfig,
     pub(super) handshake: Handshake,
     /// Gets the announcements of changes, if the connection is for them.
@@ -44,7 +44,10 @@ pub(super) struct Caller {
 }
 
 /// Connects to the server.
-pub(super) async fn connect(upstream: &Upstream, caller: &Caller) -> Result<Connection, ConnectError> {
+pub(super) async fn connect(
+    upstream: &Upstream,
+    caller: &Introduction,
+) -> Result<UpstreamConnection, ConnectError> {
     match &caller.handshake {
         Handshake::Initialize(_) => connect_as(upstream, caller, ClientLifecycleMode::Initialize).await,
         Handshake::Newest => {
@@ -66,11 +69,11 @@ pub(super) async fn connect(upstream: &Upstream, caller: &Caller) -> Result<Conn
 
 async fn connect_as(
     upstream: &Upstream,
-    caller: &Caller,
+    caller: &Introduction,
     mode: ClientLifecycleMode,
-) -> Result<Connection, ConnectError> {
+) -> Result<UpstreamConnection, ConnectError> {
     let hearing = Arc::new(Hearing::new(caller.signals.clone(), upstream.metrics().clone()));
-    let lost = Lost::new();
+    let lost = ConnectionEnd::new();
     let target = &upstream.options().target;
     let greeting = Greeting {
         target,
@@ -141,16 +144,16 @@ fn start(
 /// A handshake that is about to begin.
 struct Greeting<'a> {
     target: &'a Target,
-    caller: &'a Caller,
+    caller: &'a Introduction,
     mode: ClientLifecycleMode,
     hearing: Arc<Hearing>,
-    lost: Lost,
+    lost: ConnectionEnd,
     /// The process of the server, if it is a program.
     pid: Option<u32>,
 }
 
 impl Greeting<'_> {
-    async fn shake_hands<T, E, A>(self, transport: T) -> Result<Connection, ConnectError>
+    async fn shake_hands<T, E, A>(self, transport: T) -> Result<UpstreamConnection, ConnectError>
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
@@ -185,7 +188,7 @@ impl Greeting<'_> {
         let Some(info) = peer.peer_info() else {
             return Err(failed("the server sent no information about itself"));
         };
-        let connection = Connection::new(running, info, self.hearing, self.lost);
+        let connection = UpstreamConnection::new(running, info, self.hearing, self.lost);
         Ok(connection.of_process(self.pid))
     }
 }

@@ -19,11 +19,11 @@ const CALL_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Tells that a connection has ended.
 #[derive(Debug, Clone)]
-pub(super) struct Lost(Arc<watch::Sender<bool>>);
+pub(super) struct ConnectionEnd(Arc<watch::Sender<bool>>);
 
-impl Lost {
-    pub(super) fn new() -> Lost {
-        Lost(Arc::new(watch::Sender::new(false)))
+impl ConnectionEnd {
+    pub(super) fn new() -> ConnectionEnd {
+        ConnectionEnd(Arc::new(watch::Sender::new(false)))
     }
 
     pub(super) fn set(&self) {
@@ -42,24 +42,24 @@ impl Lost {
 }
 
 /// One connection to the server, until it ends or is dropped.
-pub(super) struct Connection {
+pub(super) struct UpstreamConnection {
     peer: Peer<RoleClient>,
     info: Arc<ServerPeerInfo>,
     hearing: Arc<Hearing>,
-    lost: Lost,
+    lost: ConnectionEnd,
     pid: Option<u32>,
     /// Taken when the connection is closed.
     stop: Option<RunningServiceCancellationToken>,
 }
 
-impl Connection {
+impl UpstreamConnection {
     /// Takes charge of a connection whose handshake is done.
     pub(super) fn new<S: Service<RoleClient>>(
         running: RunningService<RoleClient, S>,
         info: Arc<ServerPeerInfo>,
         hearing: Arc<Hearing>,
-        lost: Lost,
-    ) -> Connection {
+        lost: ConnectionEnd,
+    ) -> UpstreamConnection {
         let peer = running.peer().clone();
         let stop = Some(running.cancellation_token());
         let ended = lost.clone();
@@ -69,7 +69,7 @@ impl Connection {
             }
             ended.set();
         });
-        Connection {
+        UpstreamConnection {
             peer,
             info,
             hearing,
@@ -80,7 +80,7 @@ impl Connection {
     }
 
     /// Notes the process at the other end.
-    pub(super) fn of_process(mut self, pid: Option<u32>) -> Connection {
+    pub(super) fn of_process(mut self, pid: Option<u32>) -> UpstreamConnection {
         self.pid = pid;
         self
     }
@@ -99,7 +99,7 @@ impl Connection {
         &self.info
     }
 
-    pub(super) fn lost(&self) -> &Lost {
+    pub(super) fn lost(&self) -> &ConnectionEnd {
         &self.lost
     }
 
@@ -141,7 +141,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for UpstreamConnection {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
             stop.cancel();

@@ -12,7 +12,7 @@ use crate::units::time;
 
 /// The reason that a request has no answer of the server. The client finds its label in `data.reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum UpstreamFailure {
     /// The connection ended while the request was under way. It may have been executed.
     Restarted,
     /// There has been no connection for as long as a request waits for one.
@@ -33,55 +33,55 @@ pub(super) enum Failure {
     TooManyParked,
 }
 
-impl Failure {
+impl UpstreamFailure {
     fn label(self) -> &'static str {
         match self {
-            Failure::Restarted => "restarted",
-            Failure::Unavailable => "unavailable",
-            Failure::Refused(_) => "refused",
-            Failure::TimedOut(_) => "timeout",
-            Failure::Unexpected => "unexpected",
-            Failure::TooManySpeakers => "too_many_speakers",
-            Failure::TooManyCalls => "too_many_calls",
-            Failure::Expired => "expired",
-            Failure::TooManyParked => "too_many_parked",
+            UpstreamFailure::Restarted => "restarted",
+            UpstreamFailure::Unavailable => "unavailable",
+            UpstreamFailure::Refused(_) => "refused",
+            UpstreamFailure::TimedOut(_) => "timeout",
+            UpstreamFailure::Unexpected => "unexpected",
+            UpstreamFailure::TooManySpeakers => "too_many_speakers",
+            UpstreamFailure::TooManyCalls => "too_many_calls",
+            UpstreamFailure::Expired => "expired",
+            UpstreamFailure::TooManyParked => "too_many_parked",
         }
     }
 
     fn text(self) -> String {
         match self {
-            Failure::Restarted => {
+            UpstreamFailure::Restarted => {
                 "the connection to the server behind the gateway ended during the request, which may have been \
                  executed"
                     .to_owned()
             }
-            Failure::Unavailable => {
+            UpstreamFailure::Unavailable => {
                 "the server behind the gateway cannot be reached now; try again".to_owned()
             }
-            Failure::Refused(status) => {
+            UpstreamFailure::Refused(status) => {
                 format!("the server behind the gateway refused the request with HTTP status {status}")
             }
-            Failure::TimedOut(limit) => format!(
+            UpstreamFailure::TimedOut(limit) => format!(
                 "the server behind the gateway gave no answer and no progress within {}; the request was \
                  cancelled",
                 time::text(limit)
             ),
-            Failure::Unexpected => "the server behind the gateway gave an answer of another kind".to_owned(),
-            Failure::TooManySpeakers => {
+            UpstreamFailure::Unexpected => "the server behind the gateway gave an answer of another kind".to_owned(),
+            UpstreamFailure::TooManySpeakers => {
                 "the gateway has no connection left for this client; try again when others have ended".to_owned()
             }
-            Failure::TooManyCalls => "too many requests are under way; try again".to_owned(),
-            Failure::Expired => {
+            UpstreamFailure::TooManyCalls => "too many requests are under way; try again".to_owned(),
+            UpstreamFailure::Expired => {
                 "the call that waited for this input has ended or is not this client's; call again".to_owned()
             }
-            Failure::TooManyParked => "too many calls wait for input; try again".to_owned(),
+            UpstreamFailure::TooManyParked => "too many calls wait for input; try again".to_owned(),
         }
     }
 
     /// Returns the answer to the client.
     pub(super) fn answer(self) -> ErrorData {
         let mut data = json!({ "reason": self.label() });
-        if self == Failure::Unavailable {
+        if self == UpstreamFailure::Unavailable {
             data["retryAfterMs"] = json!(1_000);
         }
         ErrorData::internal_error(self.text(), Some(data))
@@ -92,16 +92,16 @@ impl Failure {
 pub(super) fn answer_of(error: ServiceError) -> ErrorData {
     match error {
         ServiceError::McpError(error) => error,
-        ServiceError::Timeout { timeout } => Failure::TimedOut(timeout).answer(),
-        ServiceError::UnexpectedResponse => Failure::Unexpected.answer(),
+        ServiceError::Timeout { timeout } => UpstreamFailure::TimedOut(timeout).answer(),
+        ServiceError::UnexpectedResponse => UpstreamFailure::Unexpected.answer(),
         ServiceError::TransportSend(error) => match status_of(&error) {
-            Some(status) => Failure::Refused(status).answer(),
-            None => Failure::Restarted.answer(),
+            Some(status) => UpstreamFailure::Refused(status).answer(),
+            None => UpstreamFailure::Restarted.answer(),
         },
         ServiceError::Cancelled { .. } => ErrorData::internal_error("the request was cancelled", None),
         error => {
             tracing::debug!(%error, "a request of a client ended with its connection");
-            Failure::Restarted.answer()
+            UpstreamFailure::Restarted.answer()
         }
     }
 }
@@ -126,20 +126,20 @@ fn status_of(error: &DynamicTransportError) -> Option<u16> {
 
 /// Returns true for the answer to a request that the server refused by HTTP alone.
 pub(super) fn is_refusal(error: &ErrorData) -> bool {
-    has_reason(error, Failure::Refused(0))
+    has_reason(error, UpstreamFailure::Refused(0))
 }
 
 /// Returns true for the answer to a request whose connection has ended.
 pub(super) fn is_restart(error: &ErrorData) -> bool {
-    has_reason(error, Failure::Restarted)
+    has_reason(error, UpstreamFailure::Restarted)
 }
 
 /// Returns true for the answer to a client that has reached the limit of connections.
 pub(super) fn is_limit(error: &ErrorData) -> bool {
-    has_reason(error, Failure::TooManySpeakers)
+    has_reason(error, UpstreamFailure::TooManySpeakers)
 }
 
-fn has_reason(error: &ErrorData, failure: Failure) -> bool {
+fn has_reason(error: &ErrorData, failure: UpstreamFailure) -> bool {
     matches!(&error.data, Some(data) if data["reason"] == failure.label())
 }
 
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn answer_names_the_reason() {
-        let answer = Failure::Restarted.answer();
+        let answer = UpstreamFailure::Restarted.answer();
         assert_eq!(answer.code, rmcp::model::ErrorCode::INTERNAL_ERROR);
         assert_eq!(answer.data.unwrap()["reason"], "restarted");
         let answer = answer_of(ServiceError::Timeout {

@@ -15,7 +15,7 @@ use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleClient};
 use tokio::sync::{mpsc, oneshot};
 
-use super::connection::Lost;
+use super::connection::ConnectionEnd;
 use super::signals::Signals;
 use crate::metrics::UpstreamMetrics;
 
@@ -26,11 +26,11 @@ const HEARD_MAX: usize = 256;
 pub(super) enum Heard {
     Progress(ProgressNotificationParam),
     Notice(ServerNotification),
-    Asked(Asked),
+    Asked(ServerQuestion),
 }
 
 /// A question of the server to the client.
-pub(super) struct Asked {
+pub(super) struct ServerQuestion {
     pub(super) request: ServerRequest,
     pub(super) reply: oneshot::Sender<Result<ClientResult, ErrorData>>,
 }
@@ -131,7 +131,7 @@ impl Hearing {
     /// The refusal of the client, or that there is no client to ask.
     pub(super) async fn ask(&self, request: ServerRequest) -> Result<ClientResult, ErrorData> {
         let (reply, answer) = oneshot::channel();
-        let asked = Heard::Asked(Asked { request, reply });
+        let asked = Heard::Asked(ServerQuestion { request, reply });
         let is_asked = match self.newest() {
             Some(sender) => sender.try_send(asked).is_ok(),
             None => false,
@@ -160,7 +160,7 @@ fn progress_token(request: &ClientRequest) -> Option<ProgressToken> {
 pub(super) struct HeardTransport<T> {
     pub(super) inner: T,
     pub(super) hearing: Arc<Hearing>,
-    pub(super) lost: Lost,
+    pub(super) lost: ConnectionEnd,
 }
 
 impl<T: Transport<RoleClient>> Transport<RoleClient> for HeardTransport<T> {

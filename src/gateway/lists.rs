@@ -4,7 +4,7 @@ use rmcp::model::{PaginatedRequestParams, Prompt, Resource, ResourceTemplate, To
 use rmcp::service::{Peer, ServiceError};
 use rmcp::{ErrorData, RoleClient};
 
-use super::failure::{self, Failure};
+use super::failure::{self, UpstreamFailure};
 use super::upstream::Upstream;
 
 /// The parameters of a list.
@@ -87,7 +87,7 @@ where
             }
             Ok(Err(error)) if failure::ends_connection(&error) && !is_second => is_second = true,
             Ok(Err(error)) => return Err(failure::answer_of(error)),
-            Err(_) => return Err(Failure::TimedOut(LIST_TIMEOUT).answer()),
+            Err(_) => return Err(UpstreamFailure::TimedOut(LIST_TIMEOUT).answer()),
         }
     }
 }
@@ -105,6 +105,7 @@ where
     for _ in 0..PAGES_MAX {
         let (found, cursor) = page(peer.clone(), next.take()).await?;
         items.extend(found);
+        // Counted here as well as by pages: one page may have a million items.
         if items.len() > ITEMS_MAX {
             return Ok(None);
         }

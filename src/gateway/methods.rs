@@ -9,8 +9,8 @@ use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use super::exchange::Exchange;
-use super::failure::{self, Failure};
+use super::exchange::Dialog;
+use super::failure::{self, UpstreamFailure};
 use super::lists::{self, Page};
 use super::server::UpstreamServer;
 
@@ -21,7 +21,7 @@ macro_rules! expect_result {
     ($result:expr, $($variant:ident)|+) => {
         match $result {
             $(ServerResult::$variant(result) => Ok(result.into()),)+
-            _ => Err(Failure::Unexpected.answer()),
+            _ => Err(UpstreamFailure::Unexpected.answer()),
         }
     };
 }
@@ -58,6 +58,7 @@ impl ServerHandler for UpstreamServer {
 
     async fn list_tools(&self, page: Page, _: Context) -> Result<ListToolsResult, ErrorData> {
         lists::refuse_cursor(page)?;
+        // Kept for `get_tool`, which cannot wait.
         let tools = lists::tools(self.upstream()).await?;
         self.upstream().listed_tools(&tools);
         Ok(ListToolsResult::with_all_items(tools))
@@ -80,7 +81,7 @@ impl ServerHandler for UpstreamServer {
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let uri = request.uri.clone();
-        let exchange = Exchange::Resource(request);
+        let exchange = Dialog::Resource(request);
         let mut answer = self.converse(exchange.clone(), &context).await;
         // A read changes nothing, so it may be made twice.
         if let Err(error) = &answer
@@ -91,7 +92,7 @@ impl ServerHandler for UpstreamServer {
         match answer {
             Ok(ServerResult::ReadResourceResult(result)) => Ok(result.into()),
             Ok(ServerResult::InputRequiredResult(result)) => Ok(ReadResourceResponse::InputRequired(result)),
-            Ok(_) => Err(Failure::Unexpected.answer()),
+            Ok(_) => Err(UpstreamFailure::Unexpected.answer()),
             Err(mut error) => {
                 // Many servers have one code for this and for wrong parameters, as 2026-07-28 has; rmcp makes
                 // it again from the older one for a client of that revision. The URI is the only parameter; a
@@ -115,11 +116,11 @@ impl ServerHandler for UpstreamServer {
         request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        match self.converse(Exchange::Tool(request), &context).await? {
+        match self.converse(Dialog::Tool(request), &context).await? {
             ServerResult::CallToolResult(result) => Ok(CallToolResponse::Complete(result)),
             ServerResult::InputRequiredResult(result) => Ok(CallToolResponse::InputRequired(result)),
             ServerResult::CreateTaskResult(result) => Ok(CallToolResponse::Task(result)),
-            _ => Err(Failure::Unexpected.answer()),
+            _ => Err(UpstreamFailure::Unexpected.answer()),
         }
     }
 
@@ -128,10 +129,10 @@ impl ServerHandler for UpstreamServer {
         request: GetPromptRequestParams,
         context: Context,
     ) -> Result<GetPromptResponse, ErrorData> {
-        match self.converse(Exchange::Prompt(request), &context).await? {
+        match self.converse(Dialog::Prompt(request), &context).await? {
             ServerResult::GetPromptResult(result) => Ok(GetPromptResponse::Complete(result)),
             ServerResult::InputRequiredResult(result) => Ok(GetPromptResponse::InputRequired(result)),
-            _ => Err(Failure::Unexpected.answer()),
+            _ => Err(UpstreamFailure::Unexpected.answer()),
         }
     }
 
@@ -212,7 +213,7 @@ impl ServerHandler for UpstreamServer {
         })?;
         match serde_json::to_value(result) {
             Ok(result) => Ok(CustomResult(result)),
-            Err(_) => Err(Failure::Unexpected.answer()),
+            Err(_) => Err(UpstreamFailure::Unexpected.answer()),
         }
     }
 

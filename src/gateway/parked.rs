@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::call::Call;
-use super::failure::Failure;
-use super::hearing::Asked;
+use super::failure::UpstreamFailure;
+use super::hearing::ServerQuestion;
 use super::road::Road;
 use super::speakers::ClientKey;
 use crate::metrics::UpstreamMetrics;
@@ -34,7 +34,7 @@ const QUESTION: &str = "input";
 /// A call that waits for input.
 pub(super) struct ParkedCall {
     pub(super) call: Call,
-    pub(super) asked: Asked,
+    pub(super) asked: ServerQuestion,
     /// The connection; one that was leased is no other call's meanwhile.
     pub(super) road: Road,
     pub(super) key: ClientKey,
@@ -83,7 +83,7 @@ impl ParkedCalls {
                 usize::from(parked.key.principal.is_some() && other.key.principal == parked.key.principal);
         }
         if calls.len() == PARKED_MAX || of_principal == PER_PRINCIPAL_MAX {
-            return Err(Failure::TooManyParked.answer());
+            return Err(UpstreamFailure::TooManyParked.answer());
         }
         calls.insert(state.clone(), (parked, Instant::now()));
         self.metrics.parked.set(calls.len() as f64);
@@ -94,6 +94,7 @@ impl ParkedCalls {
     /// Returns the call of this state, if it waits for this client.
     pub(super) fn resume(&self, state: &str, key: &ClientKey) -> Option<ParkedCall> {
         let mut calls = self.calls();
+        // Looked at before it is taken, so that the state of another is of no use to a client, and no harm.
         let (parked, _) = calls.get(state)?;
         if parked.key.principal != key.principal {
             return None;

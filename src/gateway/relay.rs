@@ -9,7 +9,7 @@ use rmcp::service::{RequestContext, ServiceError};
 use rmcp::{ErrorData, RoleServer};
 
 use super::call::{Call, CallStep};
-use super::hearing::{Asked, Heard};
+use super::hearing::{Heard, ServerQuestion};
 use super::{capabilities, failure};
 use crate::mcp::log_level;
 use crate::metrics::UpstreamMetrics;
@@ -21,7 +21,7 @@ pub(super) enum Relayed {
     /// The server answered, or failed to.
     Answered(Result<ServerResult, ErrorData>),
     /// The server asks a client that has no session, which must be answered with the question.
-    Asked(Call, Asked),
+    Asked(Call, ServerQuestion),
 }
 
 /// Passes on everything that belongs to a call until its end. Questions reach the client if it `may_ask`:
@@ -71,7 +71,7 @@ pub(super) async fn relay(
 }
 
 /// Asks the client, and hands its answer to the server.
-async fn converse(context: &Context, asked: Asked) {
+async fn converse(context: &Context, asked: ServerQuestion) {
     let answer = context.peer.send_request(asked.request).await;
     let answer = answer.map_err(|error| match error {
         ServiceError::McpError(refusal) => refusal,
@@ -83,7 +83,7 @@ async fn converse(context: &Context, asked: Asked) {
 }
 
 /// Refuses a question that came over a connection of all clients, of which none is known to be meant.
-fn refuse(asked: Asked) {
+fn refuse(asked: ServerQuestion) {
     let text = "the gateway shares this connection among its clients and cannot tell which one is asked";
     let refusal = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None);
     if asked.reply.send(Err(refusal)).is_err() {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::connection::Connection;
+use super::connection::UpstreamConnection;
 use super::speakers::Speaker;
 
 /// The connection that a request goes over.
 pub(super) enum Road {
     /// That of all clients, from which the gateway reads.
-    Watcher(Arc<Connection>),
+    Watcher(Arc<UpstreamConnection>),
     /// That of a client with a session.
     Own(Arc<Speaker>),
     /// One that a client without a session has for this request.
@@ -16,7 +16,7 @@ pub(super) enum Road {
 }
 
 impl Road {
-    pub(super) fn connection(&self) -> &Arc<Connection> {
+    pub(super) fn connection(&self) -> &Arc<UpstreamConnection> {
         match self {
             Road::Watcher(connection) => connection,
             Road::Own(speaker) => &speaker.connection,

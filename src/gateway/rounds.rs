@@ -20,6 +20,7 @@ pub(super) async fn ask(
     context: &RequestContext<RoleServer>,
 ) -> Result<InputResponses, ErrorData> {
     let mut responses = InputResponses::new();
+    // One after the other: a person who is asked several things at once answers the wrong one.
     for (name, question) in required.input_requests.iter().flatten() {
         let Some(question) = request(question) else {
             let text = format!(

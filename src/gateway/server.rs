@@ -16,9 +16,9 @@ use rmcp::{ErrorData, RoleServer};
 
 use super::capabilities::{self, client_of, is_stateless};
 use super::connect::Handshake;
-use super::connection::Connection;
-use super::exchange::Exchange;
-use super::failure::{self, Failure};
+use super::connection::UpstreamConnection;
+use super::exchange::Dialog;
+use super::failure::{self, UpstreamFailure};
 use super::options::Isolation;
 use super::parked::{self, ParkedCall};
 use super::relay::{Relayed, relay};
@@ -155,7 +155,7 @@ impl UpstreamServer {
     /// Forwards a call, and the questions that the server has meanwhile.
     pub(super) async fn converse(
         &self,
-        mut exchange: Exchange,
+        mut exchange: Dialog,
         context: &Context,
     ) -> Result<ServerResult, ErrorData> {
         if let (responses, Some(state)) = exchange.parts()
@@ -166,15 +166,15 @@ impl UpstreamServer {
                 Some(parked) => return self.resume(parked, responses.take(), context).await,
                 // The state is the server's own where the revision has it.
                 None if !self.upstream.connection().await?.is_stateless() => {
-                    return Err(Failure::Expired.answer());
+                    return Err(UpstreamFailure::Expired.answer());
                 }
                 None => {}
             }
         }
         for _ in 0..rounds::ROUNDS_MAX {
             let road = match &exchange {
-                Exchange::Resource(_) => Road::Watcher(self.upstream.connection().await?),
-                Exchange::Tool(_) | Exchange::Prompt(_) => self.road(context).await?,
+                Dialog::Resource(_) => Road::Watcher(self.upstream.connection().await?),
+                Dialog::Tool(_) | Dialog::Prompt(_) => self.road(context).await?,
             };
             let required = match self.send(road, exchange.request(), context).await? {
                 ServerResult::InputRequiredResult(required) if !is_stateless(context) => required,
@@ -197,11 +197,12 @@ impl UpstreamServer {
         request: ClientRequest,
         context: &Context,
     ) -> Result<ServerResult, ErrorData> {
+        // Refused rather than queued: a queue would only hide that the server is too slow.
         let Ok(_place) = self.upstream.places.clone().try_acquire_owned() else {
-            return Err(Failure::TooManyCalls.answer());
+            return Err(UpstreamFailure::TooManyCalls.answer());
         };
         let metrics = self.upstream.metrics();
-        let _in_flight = InFlight::new(metrics.in_flight.clone());
+        let _in_flight = RequestUnderWay::new(metrics.in_flight.clone());
         let began = std::time::Instant::now();
         let connection = road.connection();
         let meta = capabilities::meta_for(context, connection.is_stateless());
@@ -225,7 +226,7 @@ impl UpstreamServer {
         let answer = parked::answer(&parked.asked.request, responses.as_ref());
         let refused = answer.clone().err();
         if parked.asked.reply.send(answer).is_err() {
-            return Err(Failure::Expired.answer());
+            return Err(UpstreamFailure::Expired.answer());
         }
         // The server was told, too, so that its call ends.
         if let Some(refusal) = refused {
@@ -260,22 +261,22 @@ impl UpstreamServer {
 }
 
 /// Counts a request while it is under way.
-struct InFlight(metrics::Gauge);
+struct RequestUnderWay(metrics::Gauge);
 
-impl InFlight {
-    fn new(gauge: metrics::Gauge) -> InFlight {
+impl RequestUnderWay {
+    fn new(gauge: metrics::Gauge) -> RequestUnderWay {
         gauge.increment(1);
-        InFlight(gauge)
+        RequestUnderWay(gauge)
     }
 }
 
-impl Drop for InFlight {
+impl Drop for RequestUnderWay {
     fn drop(&mut self) {
         self.0.decrement(1);
     }
 }
 
-async fn set_level(connection: &Connection, level: LoggingLevel) {
+async fn set_level(connection: &UpstreamConnection, level: LoggingLevel) {
     let request = ClientRequest::SetLevelRequest(SetLevelRequest::new(SetLevelRequestParams::new(level)));
     if let Err(error) = connection.peer().send_request(request).await {
         tracing::debug!(%error, "the log level of a client could not be set");

@@ -9,9 +9,9 @@ use rmcp::{ErrorData, RoleServer, service::RequestContext};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::capabilities;
-use super::connect::{Caller, Handshake, connect};
-use super::connection::Connection;
-use super::failure::Failure;
+use super::connect::{Handshake, Introduction, connect};
+use super::connection::UpstreamConnection;
+use super::failure::UpstreamFailure;
 use super::upstream::Upstream;
 use crate::mcp::caller_beside;
 use crate::metrics::UpstreamMetrics;
@@ -53,7 +53,7 @@ impl ClientKey {
 
 /// A connection that is a single client's.
 pub(super) struct Speaker {
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<UpstreamConnection>,
     _place: SpeakerPlace,
 }
 
@@ -130,6 +130,7 @@ impl Speakers {
         if let Some(principal) = &principal {
             let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
             let count = counts.entry(principal.clone()).or_default();
+            // One principal must not keep all others out.
             if *count == PER_PRINCIPAL_MAX {
                 return None;
             }
@@ -156,9 +157,9 @@ impl Speakers {
         handshake: Handshake,
     ) -> Result<Speaker, ErrorData> {
         let Some(place) = self.place(key.principal.clone()) else {
-            return Err(Failure::TooManySpeakers.answer());
+            return Err(UpstreamFailure::TooManySpeakers.answer());
         };
-        let caller = Caller {
+        let caller = Introduction {
             client,
             handshake,
             signals: None,
@@ -170,7 +171,7 @@ impl Speakers {
             }),
             Err(error) => {
                 tracing::debug!(%error, "a connection for a client could not be made");
-                Err(Failure::Unavailable.answer())
+                Err(UpstreamFailure::Unavailable.answer())
             }
         }
     }
@@ -190,6 +191,7 @@ impl Speakers {
 
     /// Keeps a connection for the next call of a client of this kind.
     pub(super) fn give_back(&self, key: ClientKey, speaker: Speaker) {
+        // A dead connection would only take a place until somebody wants it.
         if speaker.connection.lost().is_set() {
             return;
         }

@@ -10,8 +10,8 @@ use rmcp::ErrorData;
 use rmcp::model::{ProtocolVersion, ServerPeerInfo, Tool};
 use tokio::sync::{Semaphore, watch};
 
-use super::connection::Connection;
-use super::failure::Failure;
+use super::connection::UpstreamConnection;
+use super::failure::UpstreamFailure;
 use super::options::{GatewayOptions, Isolation};
 use super::parked::ParkedCalls;
 use super::report;
@@ -33,7 +33,7 @@ pub(super) struct Upstream {
     options: GatewayOptions,
     metrics: Arc<UpstreamMetrics>,
     /// The connection of the watcher, while there is one.
-    connection: watch::Sender<Option<Arc<Connection>>>,
+    connection: watch::Sender<Option<Arc<UpstreamConnection>>>,
     /// What the server said of itself last.
     info: Mutex<Arc<ServerPeerInfo>>,
     /// The tools as they were listed last, by name: the schema of a tool says which of its arguments are
@@ -99,7 +99,7 @@ impl Upstream {
     }
 
     /// Sets the connection of the watcher.
-    pub(super) fn connected(&self, connection: Arc<Connection>) {
+    pub(super) fn connected(&self, connection: Arc<UpstreamConnection>) {
         self.held_info().clone_from(connection.info());
         self.connection.send_replace(Some(connection));
         self.metrics.up.set(1);
@@ -107,6 +107,7 @@ impl Upstream {
 
     /// Takes the connection of the watcher away.
     pub(super) fn disconnected(&self) {
+        // Before anything else: requests wait for the next connection from here on.
         self.connection.send_replace(None);
         self.metrics.up.set(0);
     }
@@ -168,7 +169,7 @@ impl Upstream {
     ///
     /// # Errors
     /// There is none now.
-    pub(super) async fn connection(&self) -> Result<Arc<Connection>, ErrorData> {
+    pub(super) async fn connection(&self) -> Result<Arc<UpstreamConnection>, ErrorData> {
         let mut connection = self.connection.subscribe();
         let waiting = connection.wait_for(|connection| match connection {
             Some(connection) => !connection.lost().is_set(),
@@ -178,9 +179,9 @@ impl Upstream {
         match waited {
             Ok(Ok(connection)) => match &*connection {
                 Some(connection) => Ok(connection.clone()),
-                None => Err(Failure::Unavailable.answer()),
+                None => Err(UpstreamFailure::Unavailable.answer()),
             },
-            Ok(Err(_)) | Err(_) => Err(Failure::Unavailable.answer()),
+            Ok(Err(_)) | Err(_) => Err(UpstreamFailure::Unavailable.answer()),
         }
     }
 
@@ -202,7 +203,7 @@ impl Upstream {
     }
 
     /// Returns true if calls of all clients go over the connection of the watcher.
-    pub(super) fn shares_calls(&self, connection: &Connection) -> bool {
+    pub(super) fn shares_calls(&self, connection: &UpstreamConnection) -> bool {
         match self.options.isolation {
             Isolation::Auto => connection.is_stateless(),
             Isolation::Client => false,

@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::capabilities;
-use super::connect::{Caller, Handshake, connect};
-use super::connection::Connection;
+use super::connect::{Handshake, Introduction, connect};
+use super::connection::UpstreamConnection;
 use super::signals::{Noticed, Signals};
 use super::upstream::Upstream;
 use crate::backoff::{doubled, shortened};
@@ -42,12 +42,12 @@ const FOLLOW_TIMEOUT: Duration = Duration::from_secs(2);
 const FOLLOWED_MAX: usize = 1_000;
 
 /// The task that keeps the connection.
-pub(super) struct Watcher {
+pub(super) struct UpstreamWatcher {
     wrap: Wrap,
     upstream: Arc<Upstream>,
     signals: Arc<Signals>,
-    follow: mpsc::Sender<Followed>,
-    followed: mpsc::Receiver<Followed>,
+    follow: mpsc::Sender<FollowedResources>,
+    followed: mpsc::Receiver<FollowedResources>,
     /// The resources that the server was asked to announce.
     announced: BTreeSet<String>,
     /// The resources that it does not announce.
@@ -58,18 +58,18 @@ pub(super) struct Watcher {
 }
 
 /// Resources that a client subscribes to.
-struct Followed {
+struct FollowedResources {
     uris: Vec<ResourceUri>,
     done: oneshot::Sender<()>,
 }
 
 /// Tells the watcher which resources clients subscribe to.
-struct Follower(mpsc::Sender<Followed>);
+struct Follower(mpsc::Sender<FollowedResources>);
 
 impl FollowSubscriptions for Follower {
     fn follow(&self, uris: Vec<ResourceUri>) -> BoxFuture<()> {
         let (done, is_done) = oneshot::channel();
-        let sent = self.0.try_send(Followed { uris, done });
+        let sent = self.0.try_send(FollowedResources { uris, done });
         Box::pin(async move {
             if sent.is_ok() && tokio::time::timeout(FOLLOW_TIMEOUT, is_done).await.is_err() {
                 tracing::debug!(
@@ -80,14 +80,17 @@ impl FollowSubscriptions for Follower {
     }
 }
 
-impl Watcher {
+impl UpstreamWatcher {
     /// Connects for the first time.
     ///
     /// # Errors
     /// The reason that the server cannot be reached.
-    pub(super) async fn connect(wrap: Wrap, upstream: Arc<Upstream>) -> Result<Watcher, ConnectError> {
+    pub(super) async fn connect(
+        wrap: Wrap,
+        upstream: Arc<Upstream>,
+    ) -> Result<UpstreamWatcher, ConnectError> {
         let (follow, followed) = mpsc::channel(FOLLOWED_MAX);
-        let watcher = Watcher {
+        let watcher = UpstreamWatcher {
             wrap,
             upstream,
             signals: Arc::default(),
@@ -107,8 +110,8 @@ impl Watcher {
         Arc::new(Follower(self.follow.clone()))
     }
 
-    async fn open(&self) -> Result<Arc<Connection>, ConnectError> {
-        let caller = Caller {
+    async fn open(&self) -> Result<Arc<UpstreamConnection>, ConnectError> {
+        let caller = Introduction {
             client: capabilities::watcher(),
             handshake: Handshake::Newest,
             signals: Some(self.signals.clone()),
@@ -127,6 +130,7 @@ impl Watcher {
             self.upstream.disconnected();
             self.end_stream();
             drop(connection);
+            // A server that ends at once each time is not started in a tight loop.
             if began.elapsed() >= STABLE_AFTER {
                 failures = 0;
             }
@@ -168,7 +172,7 @@ impl Watcher {
     ///
     /// # Errors
     /// The bus has stopped.
-    async fn serve(&mut self, connection: &Arc<Connection>) -> Result<(), PublishError> {
+    async fn serve(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         let bus = self.wrap.bus().clone();
         // Whatever is under way at the end is left: the next connection begins with a look at everything.
         tokio::select! {
@@ -182,7 +186,7 @@ impl Watcher {
     ///
     /// # Errors
     /// The bus has stopped.
-    async fn work(&mut self, connection: &Arc<Connection>) -> Result<(), PublishError> {
+    async fn work(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         // Those of clients that subscribed over earlier connections.
         let subscribed = self.wrap.subscribed().await?;
         self.announced.clear();
@@ -219,6 +223,7 @@ impl Watcher {
     /// Looks at everything of which there were notices.
     async fn look(&mut self, noticed: Noticed) -> Result<(), PublishError> {
         self.upstream.metrics().looks_noticed.increment(1);
+        // Lists first: they say which resources there are.
         if noticed.lists {
             self.wrap.refresh_lists().await?;
         }
@@ -230,7 +235,7 @@ impl Watcher {
     }
 
     /// Looks at everything, since a server may announce nothing, or not everything.
-    async fn poll(&mut self, connection: &Arc<Connection>) -> Result<(), PublishError> {
+    async fn poll(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         self.upstream.metrics().looks_timed.increment(1);
         self.upstream.speakers.close_idle();
         self.upstream.parked.end_expired();
@@ -250,7 +255,7 @@ impl Watcher {
     }
 
     /// Has the server announce changes of these resources, too.
-    async fn announce(&mut self, connection: &Arc<Connection>, uris: Vec<ResourceUri>) {
+    async fn announce(&mut self, connection: &Arc<UpstreamConnection>, uris: Vec<ResourceUri>) {
         let mut fresh = Vec::new();
         for uri in uris {
             if !self.announced.contains(uri.as_str()) && !self.silent.contains(uri.as_str()) {
@@ -285,7 +290,7 @@ impl Watcher {
     }
 
     /// Opens a listen stream for everything that is to be announced; the last one ends after that.
-    async fn listen(&mut self, connection: &Arc<Connection>) {
+    async fn listen(&mut self, connection: &Arc<UpstreamConnection>) {
         let capabilities = &connection.info().capabilities;
         let mut filter = SubscriptionFilter::default();
         if let Some(resources) = &capabilities.resources {
@@ -324,7 +329,7 @@ impl Watcher {
     }
 
     /// Ends the announcements of resources that have no subscribers any more.
-    async fn renounce(&mut self, connection: &Arc<Connection>, subscribed: &[ResourceUri]) {
+    async fn renounce(&mut self, connection: &Arc<UpstreamConnection>, subscribed: &[ResourceUri]) {
         let kept: BTreeSet<&str> = subscribed.iter().map(ResourceUri::as_str).collect();
         self.silent.retain(|uri| kept.contains(uri.as_str()));
         let ended: Vec<String> = self
@@ -333,6 +338,7 @@ impl Watcher {
             .filter(|uri| !kept.contains(uri.as_str()))
             .cloned()
             .collect();
+        // Not at once with the last subscriber, who often comes back at the next moment.
         for uri in &ended {
             self.announced.remove(uri);
             if !connection.is_stateless() {
@@ -345,7 +351,7 @@ impl Watcher {
     }
 }
 
-impl Drop for Watcher {
+impl Drop for UpstreamWatcher {
     fn drop(&mut self) {
         self.end_stream();
         self.upstream.disconnected();
@@ -353,7 +359,7 @@ impl Drop for Watcher {
 }
 
 #[expect(deprecated, reason = "the older revisions have no other subscription")]
-async fn subscribe(connection: &Connection, uri: &str) -> bool {
+async fn subscribe(connection: &UpstreamConnection, uri: &str) -> bool {
     let subscribing = connection.peer().subscribe(SubscribeRequestParams::new(uri));
     match tokio::time::timeout(FOLLOW_TIMEOUT, subscribing).await {
         Ok(Ok(())) => true,
@@ -366,7 +372,7 @@ async fn subscribe(connection: &Connection, uri: &str) -> bool {
 }
 
 #[expect(deprecated, reason = "the older revisions have no other subscription")]
-async fn unsubscribe(connection: &Connection, uri: &str) {
+async fn unsubscribe(connection: &UpstreamConnection, uri: &str) {
     let unsubscribing = connection.peer().unsubscribe(UnsubscribeRequestParams::new(uri));
     if let Ok(Err(error)) = tokio::time::timeout(FOLLOW_TIMEOUT, unsubscribing).await {
         tracing::debug!(%error, uri, "a subscription at the server could not be ended");

@@ -81,7 +81,6 @@ impl Running {
             true => start_events(config, bus).await?,
             false => None,
         };
-        // A gateway has installed them.
         if gateway.is_none() {
             etag_tools::install(bus, config.mcp.clone()).await?;
         }
@@ -105,17 +104,15 @@ impl Running {
         }
         // Before the sources, whose first scan may take long: probes and early clients get an answer
         // meanwhile.
+        let served = Served {
+            routes,
+            stats,
+            cluster: cluster.as_ref().map(|cluster| cluster.view(bus)),
+            records: cluster.as_ref().and_then(NodeCluster::session_records),
+            gateway,
+        };
         let listener = match listening.http {
-            true => {
-                let served = Served {
-                    routes,
-                    stats,
-                    cluster: cluster.as_ref().map(|cluster| cluster.view(bus)),
-                    records: cluster.as_ref().and_then(NodeCluster::session_records),
-                    gateway,
-                };
-                Some(bind(config, bus, &ready, served, &listening).await?)
-            }
+            true => Some(bind(config, bus, &ready, served, &listening).await?),
             false => None,
         };
         if let (Some(cluster), Some(listener)) = (&cluster, &listener) {

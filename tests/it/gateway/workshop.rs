@@ -133,6 +133,14 @@ impl Bench {
     }
 }
 
+/// Waits for a change of the note; none once the stream is taken back.
+async fn note_changed(text: &mut watch::Receiver<String>, context: &SubscriptionContext) -> Option<()> {
+    tokio::select! {
+        changed = text.changed() => changed.ok(),
+        () = context.cancelled() => None,
+    }
+}
+
 fn sampling() -> CreateMessageRequestParams {
     CreateMessageRequestParams::new(vec![SamplingMessage::user_text("who are you?")], 10)
 }
@@ -219,17 +227,14 @@ impl ServerHandler for Bench {
         self.0
             .subscriptions
             .fetch_add(usize::from(is_for_note), Ordering::SeqCst);
-        while is_for_note {
-            tokio::select! {
-                changed = text.changed() => changed.unwrap(),
-                () = context.cancelled() => break,
+        while let Some(()) = note_changed(&mut text, &context).await {
+            if is_for_note {
+                let updated = ResourceUpdatedNotificationParam::new(NOTE);
+                let updated = ResourceUpdatedNotification::new(updated);
+                let updated = ServerNotification::ResourceUpdatedNotification(updated);
+                context.sink().send(updated).await.ok();
             }
-            let updated = ResourceUpdatedNotificationParam::new(NOTE);
-            let updated = ResourceUpdatedNotification::new(updated);
-            let updated = ServerNotification::ResourceUpdatedNotification(updated);
-            context.sink().send(updated).await.ok();
         }
-        context.cancelled().await;
         self.0
             .subscriptions
             .fetch_sub(usize::from(is_for_note), Ordering::SeqCst);

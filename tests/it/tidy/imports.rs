@@ -61,6 +61,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "http",
             "mcp",
             "metrics",
+            "printable",
             "units",
         ],
     ),
