@@ -24,7 +24,7 @@ mod exchange;
 mod report;
 mod server;
 mod methods;
-mod signals;
+mod change_notices;
 mod upstream;
 mod watcher;
 
@@ -64,6 +64,7 @@ impl Gateway {
         wrap.follow_subscriptions(watcher.follower(), UpstreamServer::new(upstream.clone()));
         // Before the first client, whose notices are about changes from here on.
         wrap.refresh_lists().await?;
+        // Never awaited: it ends with the bus.
         tokio::spawn(watcher.keep());
         Ok(Gateway { wrap, upstream })
     }

@@ -67,6 +67,8 @@ impl From<IsolationName> for Isolation {
 
 impl GatewayArgs {
     fn target(&self) -> Result<(Target, Credentials), CliError> {
+        // By hand: clap cannot say that exactly one of a positional argument and the rest of the line is
+        // needed.
         match (&self.url, self.command.as_slice()) {
             (Some(url), []) => {
                 let url = address::endpoint(url).map_err(|reason| {

@@ -88,6 +88,7 @@ impl ServiceRun {
 
 /// Runs the service until its end.
 pub(super) fn run(options: ServeOptions) -> Result<(), CliError> {
+    // Before anything that logs.
     telemetry::install(&options.config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(service::run(options));

@@ -10,11 +10,11 @@ use rmcp::model::{ClientConfig, ProtocolVersion};
 use rmcp::transport::{IntoTransport, TokioChildProcess};
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient};
 
+use super::change_notices::ChangeNotices;
 use super::connection::{ConnectionEnd, UpstreamConnection};
 use super::hearing::{HeardTransport, Hearing};
 use super::inbound::Inbound;
 use super::options::GatewayOptions;
-use super::signals::Signals;
 use super::upstream::Upstream;
 use crate::client::error_output::ErrorOutput;
 use crate::client::{ConnectError, HttpConnection, Target, initialize_error};
@@ -40,7 +40,7 @@ pub(super) struct Introduction {
     pub(super) client: ClientConfig,
     pub(super) handshake: Handshake,
     /// Gets the announcements of changes, if the connection is for them.
-    pub(super) signals: Option<Arc<Signals>>,
+    pub(super) signals: Option<Arc<ChangeNotices>>,
 }
 
 /// Connects to the server.
@@ -132,6 +132,7 @@ fn start(
             }
         }
     });
+    // A launcher such as npx starts the server as a process of its own, which must not outlive it.
     command.wrap(ProcessGroup::leader());
     let started = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
     let (transport, errors) = started.map_err(|error| ConnectError::Unreachable {
@@ -175,6 +176,7 @@ impl Greeting<'_> {
             target: self.target.to_string(),
             reason: reason.to_owned(),
         };
+        // rmcp waits without an end for a server that says nothing.
         let serving = inbound.serve_with_lifecycle(transport, self.mode);
         let running = match tokio::time::timeout(HANDSHAKE_TIMEOUT, serving).await {
             Ok(Ok(running)) => running,

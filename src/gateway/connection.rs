@@ -60,6 +60,7 @@ impl UpstreamConnection {
         hearing: Arc<Hearing>,
         lost: ConnectionEnd,
     ) -> UpstreamConnection {
+        // Taken now, since the task below takes the rest.
         let peer = running.peer().clone();
         let stop = Some(running.cancellation_token());
         let ended = lost.clone();
@@ -128,6 +129,7 @@ impl UpstreamConnection {
         let (heard_by, heard) = hearing::channel();
         use rmcp::model::GetExtensions;
         request.extensions_mut().insert(heard_by);
+        // A server that reports progress is at work, however long that takes.
         let options = PeerRequestOptions::with_timeout(timeout)
             .reset_timeout_on_progress()
             .with_max_total_timeout(CALL_MAX)

@@ -15,8 +15,8 @@ use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleClient};
 use tokio::sync::{mpsc, oneshot};
 
+use super::change_notices::ChangeNotices;
 use super::connection::ConnectionEnd;
-use super::signals::Signals;
 use crate::metrics::UpstreamMetrics;
 
 /// Messages that wait for one call. Notifications beyond it are dropped, requests are refused.
@@ -48,7 +48,7 @@ pub(super) fn channel() -> (HeardBy, mpsc::Receiver<Heard>) {
 /// The requests under way on one connection, and where their messages go.
 pub(super) struct Hearing {
     calls: Mutex<Calls>,
-    signals: Option<Arc<Signals>>,
+    signals: Option<Arc<ChangeNotices>>,
     metrics: Arc<UpstreamMetrics>,
 }
 
@@ -61,7 +61,7 @@ struct Calls {
 
 impl Hearing {
     /// Makes the hearing of a connection that also announces changes to `signals`.
-    pub(super) fn new(signals: Option<Arc<Signals>>, metrics: Arc<UpstreamMetrics>) -> Hearing {
+    pub(super) fn new(signals: Option<Arc<ChangeNotices>>, metrics: Arc<UpstreamMetrics>) -> Hearing {
         Hearing {
             calls: Mutex::default(),
             signals,
@@ -78,6 +78,7 @@ impl Hearing {
             && let Some(HeardBy(sender)) = message.request.extensions().get::<HeardBy>()
             && let Some(token) = progress_token(&message.request)
         {
+            // rmcp has given the request its token by now, which no other request of the connection has.
             let mut calls = self.calls();
             calls.order.push(token.clone());
             calls.channels.insert(token, sender.clone());

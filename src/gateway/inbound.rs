@@ -25,6 +25,7 @@ impl Service<RoleClient> for Inbound {
         if let ServerRequest::PingRequest(_) = request {
             return Ok(ClientResult::empty(()));
         }
+        // The client may take minutes, in which the server may lose interest.
         tokio::select! {
             answer = self.hearing.ask(request) => answer,
             () = context.ct.cancelled() => {

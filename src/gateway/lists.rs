@@ -70,6 +70,7 @@ where
     let mut is_second = false;
     loop {
         let connection = upstream.connection().await?;
+        // One limit for all pages, so that many slow ones are not waited for without an end.
         let gathering = tokio::time::timeout(LIST_TIMEOUT, pages(connection.peer(), &page));
         let gathered = tokio::select! {
             gathered = gathering => gathered,

@@ -77,6 +77,7 @@ impl ParkedCalls {
         // Nothing but its client can know it, and it leads nowhere with another principal.
         let state = URL_SAFE_NO_PAD.encode(random);
         let mut calls = self.calls();
+        // Counted each time: calls that wait are few, and a count of its own could go wrong.
         let mut of_principal = 0;
         for (other, _) in calls.values() {
             of_principal +=
@@ -85,6 +86,7 @@ impl ParkedCalls {
         if calls.len() == PARKED_MAX || of_principal == PER_PRINCIPAL_MAX {
             return Err(UpstreamFailure::TooManyParked.answer());
         }
+        // Last, so that a refusal leaves nothing behind.
         calls.insert(state.clone(), (parked, Instant::now()));
         self.metrics.parked.set(calls.len() as f64);
         let questions = BTreeMap::from([(QUESTION.to_owned(), question)]);

@@ -93,6 +93,7 @@ fn refuse(asked: ServerQuestion) {
 
 /// Tells progress under the token of the client, if it asked for any.
 async fn tell_progress(context: &Context, mut progress: ProgressNotificationParam) {
+    // The gateway asks for progress in any case, since it restarts the time limit.
     if let Some(token) = context.meta.get_progress_token() {
         progress.progress_token = token;
         if let Err(error) = context.peer.notify_progress(progress).await {

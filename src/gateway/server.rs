@@ -171,6 +171,7 @@ impl UpstreamServer {
                 None => {}
             }
         }
+        // The connection is chosen anew for each round: the server keeps no state between them.
         for _ in 0..rounds::ROUNDS_MAX {
             let road = match &exchange {
                 Dialog::Resource(_) => Road::Watcher(self.upstream.connection().await?),

@@ -116,6 +116,7 @@ impl Speakers {
 
     /// Takes a place for a connection; an idle connection makes room.
     fn place(&self, principal: Option<String>) -> Option<SpeakerPlace> {
+        // The clients that wait for nothing now give way to one that has a call.
         let permit = match self.places.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
@@ -156,6 +157,7 @@ impl Speakers {
         client: ClientConfig,
         handshake: Handshake,
     ) -> Result<Speaker, ErrorData> {
+        // Before the process is started, so that a crowd of clients starts no more than there are places.
         let Some(place) = self.place(key.principal.clone()) else {
             return Err(UpstreamFailure::TooManySpeakers.answer());
         };
@@ -191,7 +193,7 @@ impl Speakers {
 
     /// Keeps a connection for the next call of a client of this kind.
     pub(super) fn give_back(&self, key: ClientKey, speaker: Speaker) {
-        // A dead connection would only take a place until somebody wants it.
+        // A connection that has ended would only hold a place until its next client finds that out.
         if speaker.connection.lost().is_set() {
             return;
         }

@@ -11,9 +11,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::capabilities;
+use super::change_notices::{ChangeNotices, Noticed};
 use super::connect::{Handshake, Introduction, connect};
 use super::connection::UpstreamConnection;
-use super::signals::{Noticed, Signals};
 use super::upstream::Upstream;
 use crate::backoff::{doubled, shortened};
 use crate::client::ConnectError;
@@ -45,7 +45,7 @@ const FOLLOWED_MAX: usize = 1_000;
 pub(super) struct UpstreamWatcher {
     wrap: Wrap,
     upstream: Arc<Upstream>,
-    signals: Arc<Signals>,
+    signals: Arc<ChangeNotices>,
     follow: mpsc::Sender<FollowedResources>,
     followed: mpsc::Receiver<FollowedResources>,
     /// The resources that the server was asked to announce.
@@ -189,6 +189,7 @@ impl UpstreamWatcher {
     async fn work(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         // Those of clients that subscribed over earlier connections.
         let subscribed = self.wrap.subscribed().await?;
+        // No announcement outlives its connection.
         self.announced.clear();
         self.silent.clear();
         self.announce(connection, subscribed).await;
@@ -204,10 +205,12 @@ impl UpstreamWatcher {
                     if followed.done.send(()).is_err() {
                         tracing::debug!("a client was gone before its subscription was passed on");
                     }
+                    // A client that has just come is told soon whether there is anything to tell.
                     self.interval = POLL_FIRST;
                     due = due.min(Instant::now() + self.interval);
                 }
                 () = self.signals.arrived() => {
+                    // A server that writes a file in parts announces each of them.
                     tokio::time::sleep(GATHER_TIME).await;
                     let noticed = self.signals.take();
                     self.look(noticed).await?;
@@ -240,6 +243,7 @@ impl UpstreamWatcher {
         self.upstream.speakers.close_idle();
         self.upstream.parked.end_expired();
         let subscribed = self.wrap.subscribed().await?;
+        // Compared over the whole look: which of the resources changed makes no difference here.
         let before = self.wrap.bus().etags(subscribed.clone()).await?;
         self.wrap.refresh_subscribed().await?;
         self.wrap.refresh_lists().await?;
@@ -308,6 +312,7 @@ impl UpstreamWatcher {
         if filter == SubscriptionFilter::default() {
             return;
         }
+        // Bounded: the watcher has other work, and the next look tries again.
         match tokio::time::timeout(FOLLOW_TIMEOUT, connection.peer().listen(filter)).await {
             Ok(Ok(mut stream)) => {
                 let running = tokio::spawn(async move {

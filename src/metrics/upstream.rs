@@ -46,6 +46,7 @@ pub(crate) struct UpstreamMetrics {
 impl UpstreamMetrics {
     pub(crate) fn new() -> UpstreamMetrics {
         describe();
+        // Without a label for the server: a gateway has one, and its name may come from outside.
         UpstreamMetrics {
             up: gauge!(UP),
             restarts: counter!(RESTARTS),

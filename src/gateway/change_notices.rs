@@ -11,7 +11,7 @@ const NOTICED_MAX: usize = 10_000;
 
 /// The resources and lists of which the server has sent notices since the last look.
 #[derive(Debug, Default)]
-pub(super) struct Signals {
+pub(super) struct ChangeNotices {
     noticed: Mutex<Noticed>,
     arrived: Notify,
 }
@@ -25,7 +25,7 @@ pub(super) struct Noticed {
     pub(super) lists: bool,
 }
 
-impl Signals {
+impl ChangeNotices {
     fn lock(&self) -> MutexGuard<'_, Noticed> {
         self.noticed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn notices_of_one_resource_are_one() {
-        let signals = Signals::default();
+        let signals = ChangeNotices::default();
         for _ in 0..1_000 {
             signals.hear(&updated("test:///a"));
         }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn notices_are_bounded() {
-        let signals = Signals::default();
+        let signals = ChangeNotices::default();
         for number in 0..=NOTICED_MAX {
             signals.hear(&updated(&format!("test:///{number}")));
         }
