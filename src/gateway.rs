@@ -10,6 +10,7 @@ mod options;
 mod failure;
 mod hearing;
 mod lists;
+mod foreign_etags;
 mod inbound;
 mod connect;
 mod connection;

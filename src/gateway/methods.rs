@@ -11,6 +11,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::exchange::Dialog;
 use super::failure::{self, UpstreamFailure};
+use super::foreign_etags;
 use super::lists::{self, Page};
 use super::server::UpstreamServer;
 
@@ -40,9 +41,9 @@ impl ServerHandler for UpstreamServer {
 
     async fn list_resources(&self, page: Page, _: Context) -> Result<ListResourcesResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        Ok(ListResourcesResult::with_all_items(
-            lists::resources(self.upstream()).await?,
-        ))
+        let mut resources = lists::resources(self.upstream()).await?;
+        foreign_etags::remove_from_list(&mut resources);
+        Ok(ListResourcesResult::with_all_items(resources))
     }
 
     async fn list_resource_templates(
@@ -58,8 +59,9 @@ impl ServerHandler for UpstreamServer {
 
     async fn list_tools(&self, page: Page, _: Context) -> Result<ListToolsResult, ErrorData> {
         lists::refuse_cursor(page)?;
+        let mut tools = lists::tools(self.upstream()).await?;
+        foreign_etags::remove_tools(&self.get_info(), &mut tools);
         // Kept for `get_tool`, which cannot wait.
-        let tools = lists::tools(self.upstream()).await?;
         self.upstream().listed_tools(&tools);
         Ok(ListToolsResult::with_all_items(tools))
     }
@@ -90,7 +92,10 @@ impl ServerHandler for UpstreamServer {
             answer = self.converse(exchange, &context).await;
         }
         match answer {
-            Ok(ServerResult::ReadResourceResult(result)) => Ok(result.into()),
+            Ok(ServerResult::ReadResourceResult(mut result)) => {
+                foreign_etags::remove_from_read(&mut result);
+                Ok(result.into())
+            }
             Ok(ServerResult::InputRequiredResult(result)) => Ok(ReadResourceResponse::InputRequired(result)),
             Ok(_) => Err(UpstreamFailure::Unexpected.answer()),
             Err(mut error) => {

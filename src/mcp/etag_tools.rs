@@ -78,6 +78,15 @@ pub async fn install(bus: &Bus, limits: McpConfig) -> Result<(), PublishError> {
     Ok(())
 }
 
+/// The names of the tools that [`install`] registers.
+#[cfg(feature = "service")]
+pub(crate) const NAMES: [&str; 4] = [
+    GetResourceEtag::NAME,
+    "get_resource_etags",
+    "read_resource",
+    "wait_for_resource_change",
+];
+
 /// Gives `tool` a `client_etag` argument: a caller that holds the current etag of the resource that `uri_of`
 /// finds in the arguments is answered `not_modified` and the tool does not run; any other gets the tool's
 /// answer with the etag that was current before it ran, as `etag_encoded` in its structured answer.

@@ -290,6 +290,37 @@ fn kill(pid: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn etags_are_those_of_the_gateway() {
+    let folder = tempfile::TempDir::new().unwrap();
+    std::fs::create_dir(folder.path().join("resources")).unwrap();
+    std::fs::write(folder.path().join("resources/a.txt"), "one").unwrap();
+    let path = folder.path().to_str().unwrap();
+    // A server that has etags itself.
+    let gateway = Gateway::start(&["--", binary(), "serve", path, "--stdio"]).await;
+    let client = Client::connect(&gateway.url, "a", &ProtocolVersion::V_2026_07_28).await;
+    let resources = client.running.list_all_resources().await.unwrap();
+    assert_eq!(resources[0].meta, None, "an etag of the server");
+    let etag = client.etag(&resources[0].uri).await;
+    let resources = client.running.list_all_resources().await.unwrap();
+    let listed = resources[0].meta.as_ref().unwrap().0[tidings::mcp::ETAG_META_KEY].clone();
+    assert_eq!(listed, etag.to_string());
+    let tools = client.running.list_all_tools().await.unwrap();
+    let polls = tools.iter().filter(|tool| tool.name == "get_resource_etag");
+    assert_eq!(polls.count(), 1);
+    let arguments = serde_json::json!({ "uri": resources[0].uri });
+    let call = CallToolRequestParams::new("get_resource_etag")
+        .with_arguments(arguments.as_object().unwrap().clone());
+    let answer = client
+        .running
+        .call_tool(call)
+        .await
+        .unwrap()
+        .structured_content
+        .unwrap();
+    assert_eq!(answer["etag_encoded"], etag.to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn killed_server_comes_back_under_its_clients() {
     let folder = tempfile::TempDir::new().unwrap();
     std::fs::create_dir(folder.path().join("resources")).unwrap();
