@@ -14,7 +14,7 @@ use super::change_notices::ChangeNotices;
 use super::connection::{ConnectionEnd, UpstreamConnection};
 use super::hearing::{HeardTransport, Hearing};
 use super::inbound::Inbound;
-use super::options::GatewayOptions;
+use super::options::{GatewayOptions, Isolation};
 use super::upstream::Upstream;
 use crate::client::error_output::ErrorOutput;
 use crate::client::{ConnectError, HttpConnection, Target, initialize_error};
@@ -72,7 +72,13 @@ async fn connect_as(
     caller: &Introduction,
     mode: ClientLifecycleMode,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let hearing = Arc::new(Hearing::new(caller.signals.clone(), upstream.metrics().clone()));
+    let signals = caller.signals.clone();
+    let is_of_one_client = signals.is_none() || upstream.options().isolation == Isolation::Sole;
+    let hearing = Arc::new(Hearing::new(
+        signals,
+        is_of_one_client,
+        upstream.metrics().clone(),
+    ));
     let lost = ConnectionEnd::new();
     let target = &upstream.options().target;
     let greeting = Greeting {

@@ -48,6 +48,8 @@ pub(super) fn channel() -> (HeardBy, mpsc::Receiver<Heard>) {
 /// The requests under way on one connection, and where their messages go.
 pub(super) struct Hearing {
     calls: Mutex<Calls>,
+    /// True if all requests are one client's.
+    is_of_one_client: bool,
     signals: Option<Arc<ChangeNotices>>,
     metrics: Arc<UpstreamMetrics>,
 }
@@ -61,9 +63,14 @@ struct Calls {
 
 impl Hearing {
     /// Makes the hearing of a connection that also announces changes to `signals`.
-    pub(super) fn new(signals: Option<Arc<ChangeNotices>>, metrics: Arc<UpstreamMetrics>) -> Hearing {
+    pub(super) fn new(
+        signals: Option<Arc<ChangeNotices>>,
+        is_of_one_client: bool,
+        metrics: Arc<UpstreamMetrics>,
+    ) -> Hearing {
         Hearing {
             calls: Mutex::default(),
+            is_of_one_client,
             signals,
             metrics,
         }
@@ -92,8 +99,8 @@ impl Hearing {
         calls.order.retain(|other| other != token);
     }
 
-    /// Returns the channel of the newest request under way. All requests of a speaker are one client's, so
-    /// any of them leads to the client that is meant.
+    /// Returns the channel of the newest request under way: where all requests are one client's, any of them
+    /// leads to the client that is meant.
     fn newest(&self) -> Option<mpsc::Sender<Heard>> {
         let calls = self.calls();
         calls.channels.get(calls.order.last()?).cloned()
@@ -115,10 +122,16 @@ impl Hearing {
             }
             ServerNotification::LoggingMessageNotification(_)
             | ServerNotification::TaskStatusNotification(_)
-            | ServerNotification::CustomNotification(_) => {
+            | ServerNotification::CustomNotification(_)
+                if self.is_of_one_client =>
+            {
                 let heard = Heard::Notice(notification.clone());
                 self.newest().map(|sender| sender.try_send(heard).is_err())
             }
+            // They name no request, so on a connection of all clients they could reach another one.
+            ServerNotification::LoggingMessageNotification(_)
+            | ServerNotification::TaskStatusNotification(_)
+            | ServerNotification::CustomNotification(_) => None,
             _ => Some(false),
         };
         if dropped != Some(false) {

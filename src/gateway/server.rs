@@ -57,7 +57,8 @@ impl UpstreamServer {
             return Ok(Road::Watcher(watcher));
         }
         if is_stateless(context) {
-            if self.upstream.shares_calls(&watcher) {
+            // Log messages name no request, so one that asks for them has a connection of its own.
+            if self.upstream.shares_calls(&watcher) && context.meta.log_level().is_none() {
                 return Ok(Road::Watcher(watcher));
             }
             return self.lease(context).await.map(Road::Leased);

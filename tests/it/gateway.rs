@@ -245,6 +245,18 @@ async fn questions_reach_the_caller_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn log_messages_reach_the_caller_alone() {
+    let setting = Setting::of(ProtocolVersion::V_2026_07_28, &[]).await;
+    let alice = setting.client("alice", &ProtocolVersion::V_2026_07_28).await;
+    let bob = setting.client("bob", &ProtocolVersion::V_2026_07_28).await;
+    let logging = tokio::spawn(alice.call_for_logs("log"));
+    let bob = cancel(&setting, bob).await;
+    within("the answer", logging).await.unwrap().unwrap();
+    alice.until(|told| told.warnings == ["\"for you\""]).await;
+    assert_eq!(bob.told().warnings, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn shared_connection_asks_no_client() {
     let setting = Setting::of(ProtocolVersion::V_2025_11_25, &["--isolation", "shared"]).await;
     let client = setting.client("a", &ProtocolVersion::V_2025_11_25).await;

@@ -161,6 +161,19 @@ impl Client {
             .to_owned())
     }
 
+    /// Calls a tool, and asks for all of its log messages in the way of 2026-07-28.
+    pub(super) fn call_for_logs(
+        &self,
+        tool: &'static str,
+    ) -> impl Future<Output = Result<CallToolResult, ServiceError>> + Send + use<> {
+        let mut call = CallToolRequestParams::new(tool);
+        let mut meta = RequestMetaObject::default();
+        meta.set_log_level(LoggingLevel::Debug);
+        call.meta = Some(meta);
+        let peer = self.running.peer().clone();
+        async move { peer.call_tool(call).await }
+    }
+
     /// Reads the note.
     pub(super) async fn read(&self, uri: &str) -> Result<String, ServiceError> {
         let read = self

@@ -127,6 +127,16 @@ impl Bench {
                 self.0.cancelled.send_modify(|cancelled| *cancelled += 1);
                 Ok("cancelled".to_owned())
             }
+            "log" => {
+                // Once another call is under way, of which this is to know nothing.
+                let mut running = self.0.running.subscribe();
+                running.wait_for(|running| *running > 0).await.unwrap();
+                if context.meta.log_level().is_some() {
+                    let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!("for you"));
+                    context.peer.notify_logging_message(message).await.ok();
+                }
+                Ok("logged".to_owned())
+            }
             "sample" | "elicit" => self.ask(&request, &context).await,
             _ => Ok("hello".to_owned()),
         }
@@ -246,7 +256,7 @@ impl ServerHandler for Bench {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListToolsResult, ErrorData> {
-        let names = ["hello", "progress", "wait", "sample", "elicit"];
+        let names = ["hello", "progress", "wait", "log", "sample", "elicit"];
         let tools = names.map(|name| {
             Tool::new(
                 name,
