@@ -51,18 +51,18 @@ mod tests {
 
     use super::*;
 
-    fn meta(value: serde_json::Value) -> Option<MetaObject> {
+    fn meta(value: &serde_json::Value) -> Option<MetaObject> {
         Some(MetaObject(value.as_object().unwrap().clone()))
     }
 
     #[test]
     fn other_metadata_is_kept() {
         let mut resources = [Resource::new("a://a", "a"), Resource::new("a://b", "b")];
-        resources[0].meta = meta(json!({ ETAG_META_KEY: "v1-1" }));
-        resources[1].meta = meta(json!({ ETAG_META_KEY: "v1-1", "x": 1 }));
+        resources[0].meta = meta(&json!({ ETAG_META_KEY: "v1-1" }));
+        resources[1].meta = meta(&json!({ ETAG_META_KEY: "v1-1", "x": 1 }));
         remove_from_list(&mut resources);
         assert_eq!(resources[0].meta, None);
-        assert_eq!(resources[1].meta, meta(json!({ "x": 1 })));
+        assert_eq!(resources[1].meta, meta(&json!({ "x": 1 })));
     }
 
     #[test]
