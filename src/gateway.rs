@@ -1,7 +1,7 @@
 //! The gateway: stands in front of one MCP server of any language and revision, and gives its clients
 //! everything that the server has, with etags, subscriptions and list changes beside it.
 //!
-//! [`Wrap`] adds the bus to an [`UpstreamServer`], which forwards every request. Nothing that the server
+//! [`Wrap`] adds the bus to an `UpstreamServer`, which forwards every request. Nothing that the server
 //! announces is passed on as such: a notice makes the gateway read again, and the bus tells what differs.
 //! Resources and lists come from one connection for all clients, the watcher; calls go over connections of
 //! their client, the speakers, wherever the server keeps a state for each connection.
