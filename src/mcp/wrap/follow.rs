@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Wrap;
 use super::client_view::ClientView;
-use crate::{BoxFuture, PublishError, ResourceUri};
+use crate::{BoxFuture, ResourceUri};
 
 /// Is told of the resources that a client is about to subscribe to.
 #[cfg_attr(not(feature = "service"), allow(dead_code, reason = "the gateway follows"))]
@@ -64,9 +64,9 @@ impl Wrap {
     /// Those that no client has read or subscribed to are left out.
     ///
     /// # Errors
-    /// [`PublishError::Closed`] when the bus has stopped.
+    /// [`PublishError::Closed`](crate::PublishError::Closed) when the bus has stopped.
     #[cfg(feature = "service")]
-    pub(crate) async fn refresh_resources(&self, uris: Vec<ResourceUri>) -> Result<(), PublishError> {
+    pub(crate) async fn refresh_resources(&self, uris: Vec<ResourceUri>) -> Result<(), crate::PublishError> {
         let Some(client) = self.oldest_client() else {
             return Ok(());
         };
