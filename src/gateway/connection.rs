@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, ProtocolVersion, RequestMetaObject, ServerPeerInfo};
+use rmcp::model::{ClientRequest, GetExtensions, ProtocolVersion, RequestMetaObject, ServerPeerInfo};
 use rmcp::service::{
     Peer, PeerRequestOptions, RunningService, RunningServiceCancellationToken, Service, ServiceError,
 };
@@ -127,7 +127,6 @@ impl UpstreamConnection {
         timeout: Duration,
     ) -> Result<Call, ServiceError> {
         let (heard_by, heard) = hearing::channel();
-        use rmcp::model::GetExtensions;
         request.extensions_mut().insert(heard_by);
         // A server that reports progress is at work, however long that takes.
         let options = PeerRequestOptions::with_timeout(timeout)

@@ -122,16 +122,14 @@ impl Hearing {
             }
             ServerNotification::LoggingMessageNotification(_)
             | ServerNotification::TaskStatusNotification(_)
-            | ServerNotification::CustomNotification(_)
-                if self.is_of_one_client =>
-            {
-                let heard = Heard::Notice(notification.clone());
-                self.newest().map(|sender| sender.try_send(heard).is_err())
-            }
-            // They name no request, so on a connection of all clients they could reach another one.
-            ServerNotification::LoggingMessageNotification(_)
-            | ServerNotification::TaskStatusNotification(_)
-            | ServerNotification::CustomNotification(_) => None,
+            | ServerNotification::CustomNotification(_) => match self.is_of_one_client {
+                true => {
+                    let heard = Heard::Notice(notification.clone());
+                    self.newest().map(|sender| sender.try_send(heard).is_err())
+                }
+                // They name no request, so on a connection of all clients they could reach another one.
+                false => None,
+            },
             _ => Some(false),
         };
         if dropped != Some(false) {

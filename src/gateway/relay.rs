@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use rmcp::model::{ErrorCode, ProgressNotificationParam, ServerNotification, ServerResult};
+use rmcp::model::{
+    ClientResult, ErrorCode, ProgressNotificationParam, ServerNotification, ServerRequest, ServerResult,
+};
 use rmcp::service::{RequestContext, ServiceError};
 use rmcp::{ErrorData, RoleServer};
 
@@ -70,13 +72,21 @@ pub(super) async fn relay(
     }
 }
 
-/// Asks the client, and hands its answer to the server.
-async fn converse(context: &Context, asked: ServerQuestion) {
-    let answer = context.peer.send_request(asked.request).await;
-    let answer = answer.map_err(|error| match error {
+/// Asks the client.
+///
+/// # Errors
+/// Its refusal, or the reason that it gave no answer.
+pub(super) async fn ask(context: &Context, question: ServerRequest) -> Result<ClientResult, ErrorData> {
+    let answer = context.peer.send_request(question).await;
+    answer.map_err(|error| match error {
         ServiceError::McpError(refusal) => refusal,
         error => ErrorData::internal_error(format!("the client gave no answer: {error}"), None),
-    });
+    })
+}
+
+/// Asks the client, and hands its answer to the server.
+async fn converse(context: &Context, asked: ServerQuestion) {
+    let answer = ask(context, asked.request).await;
     if asked.reply.send(answer).is_err() {
         tracing::debug!("the server no longer waits for the answer of a client");
     }

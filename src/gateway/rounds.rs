@@ -3,10 +3,12 @@
 //! Such a server answers a request with questions, and is asked again with the client's input. A client of
 //! an older revision is asked each question as a request of its own.
 
-use rmcp::model::{ClientResult, InputRequest, InputRequiredResult, InputResponses, ServerRequest};
-use rmcp::service::{RequestContext, ServiceError};
+use rmcp::model::{InputRequest, InputRequiredResult, InputResponses, ServerRequest};
+use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
-use serde_json::{Value, json};
+use serde_json::json;
+
+use super::relay;
 
 /// Rounds of one request. A server that asks more is taken to go round in circles.
 pub(super) const ROUNDS_MAX: usize = 10;
@@ -28,12 +30,8 @@ pub(super) async fn ask(
             );
             return Err(ErrorData::internal_error(text, None));
         };
-        let answer = context.peer.send_request(question).await;
-        let answer = answer.map_err(|error| match error {
-            ServiceError::McpError(refusal) => refusal,
-            error => ErrorData::internal_error(format!("the client gave no input: {error}"), None),
-        })?;
-        responses.insert(name.clone(), input(&answer));
+        let answer = relay::ask(context, question).await?;
+        responses.insert(name.clone(), json!(answer));
     }
     Ok(responses)
 }
@@ -45,8 +43,4 @@ fn request(question: &InputRequest) -> Option<ServerRequest> {
         InputRequest::ListRoots(request) => Some(ServerRequest::ListRootsRequest(request)),
         _ => None,
     }
-}
-
-fn input(answer: &ClientResult) -> Value {
-    json!(answer)
 }

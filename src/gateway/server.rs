@@ -56,20 +56,21 @@ impl UpstreamServer {
         ) {
             return Ok(Road::Watcher(watcher));
         }
+        let is_shared = self.upstream.shares_calls(&watcher);
         if is_stateless(context) {
             // Log messages name no request, so one that asks for them has a connection of its own.
-            if self.upstream.shares_calls(&watcher) && context.meta.log_level().is_none() {
+            if is_shared && context.meta.log_level().is_none() {
                 return Ok(Road::Watcher(watcher));
             }
             return self.lease(context).await.map(Road::Leased);
         }
         // A server of several eras is spoken to in that of the client.
-        if self.upstream.shares_calls(&watcher) && self.upstream.refuses_initialize() {
+        if is_shared && self.upstream.refuses_initialize() {
             return Ok(Road::Watcher(watcher));
         }
         match self.own_speaker(context).await {
             Ok(speaker) => Ok(Road::Own(speaker)),
-            Err(error) if self.upstream.shares_calls(&watcher) && !failure::is_limit(&error) => {
+            Err(error) if is_shared && !failure::is_limit(&error) => {
                 self.upstream.note_refused_initialize();
                 Ok(Road::Watcher(watcher))
             }
@@ -85,7 +86,7 @@ impl UpstreamServer {
             None => {
                 let client = client_of(context);
                 speakers
-                    .open(&self.upstream, &key, client, Handshake::Newest)
+                    .open(&self.upstream, key, client, Handshake::Newest)
                     .await
             }
         }
@@ -108,7 +109,7 @@ impl UpstreamServer {
         let key = ClientKey::of(context);
         let speakers = &self.upstream.speakers;
         let speaker = speakers
-            .open(&self.upstream, &key, client_of(context), handshake)
+            .open(&self.upstream, key, client_of(context), handshake)
             .await?;
         let speaker = Arc::new(speaker);
         *own = Some(speaker.clone());
@@ -242,8 +243,7 @@ impl UpstreamServer {
     fn settle(&self, road: Road, relayed: Relayed, context: &Context) -> Result<ServerResult, ErrorData> {
         match (relayed, road) {
             (Relayed::Answered(Ok(result)), Road::Leased(speaker)) => {
-                let key = ClientKey::of(context);
-                self.upstream.speakers.give_back(key, speaker);
+                self.upstream.speakers.give_back(speaker);
                 Ok(result)
             }
             // A leased connection whose call was cut short may still be busy with it: it is not given back.

@@ -54,6 +54,8 @@ impl ClientKey {
 /// A connection that is a single client's.
 pub(super) struct Speaker {
     pub(super) connection: Arc<UpstreamConnection>,
+    /// The client that it was opened for.
+    key: ClientKey,
     _place: SpeakerPlace,
 }
 
@@ -81,7 +83,6 @@ impl Drop for SpeakerPlace {
 }
 
 struct IdleSpeaker {
-    key: ClientKey,
     speaker: Speaker,
     since: Instant,
 }
@@ -153,7 +154,7 @@ impl Speakers {
     pub(super) async fn open(
         &self,
         upstream: &Upstream,
-        key: &ClientKey,
+        key: ClientKey,
         client: ClientConfig,
         handshake: Handshake,
     ) -> Result<Speaker, ErrorData> {
@@ -169,6 +170,7 @@ impl Speakers {
         match connect(upstream, &caller).await {
             Ok(connection) => Ok(Speaker {
                 connection: Arc::new(connection),
+                key,
                 _place: place,
             }),
             Err(error) => {
@@ -183,7 +185,7 @@ impl Speakers {
         let mut idle = self.idle();
         loop {
             // The newest: the others may then stay idle until they are closed.
-            let index = idle.iter().rposition(|entry| entry.key == *key)?;
+            let index = idle.iter().rposition(|entry| entry.speaker.key == *key)?;
             let found = idle.remove(index).speaker;
             if !found.connection.lost().is_set() {
                 return Some(found);
@@ -191,8 +193,8 @@ impl Speakers {
         }
     }
 
-    /// Keeps a connection for the next call of a client of this kind.
-    pub(super) fn give_back(&self, key: ClientKey, speaker: Speaker) {
+    /// Keeps a connection for the next call of a client of its kind.
+    pub(super) fn give_back(&self, speaker: Speaker) {
         // A connection that has ended would only hold a place until its next client finds that out.
         if speaker.connection.lost().is_set() {
             return;
@@ -202,7 +204,7 @@ impl Speakers {
             drop(idle.remove(0));
         }
         let since = Instant::now();
-        idle.push(IdleSpeaker { key, speaker, since });
+        idle.push(IdleSpeaker { speaker, since });
     }
 
     /// Closes connections that have been idle for long.

@@ -192,10 +192,10 @@ impl UpstreamWatcher {
         // No announcement outlives its connection.
         self.announced.clear();
         self.silent.clear();
-        self.announce(connection, subscribed).await;
+        self.announce(connection, subscribed.clone()).await;
         self.upstream.metrics().looks_connected.increment(1);
         self.wrap.refresh_lists().await?;
-        self.wrap.refresh_subscribed().await?;
+        self.wrap.refresh_resources(subscribed).await?;
         self.interval = POLL_FIRST;
         let mut due = Instant::now() + self.interval;
         loop {
@@ -245,7 +245,7 @@ impl UpstreamWatcher {
         let subscribed = self.wrap.subscribed().await?;
         // Compared over the whole look: which of the resources changed makes no difference here.
         let before = self.wrap.bus().etags(subscribed.clone()).await?;
-        self.wrap.refresh_subscribed().await?;
+        self.wrap.refresh_resources(subscribed.clone()).await?;
         self.wrap.refresh_lists().await?;
         let after = self.wrap.bus().etags(subscribed.clone()).await?;
         self.interval = match before == after {
