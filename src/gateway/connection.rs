@@ -1,6 +1,7 @@
 //! One connection to the server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -48,6 +49,8 @@ pub(super) struct UpstreamConnection {
     hearing: Arc<Hearing>,
     lost: ConnectionEnd,
     pid: Option<u32>,
+    /// True once the server at this end has refused to begin with `initialize`.
+    refuses_initialize: AtomicBool,
     /// Taken when the connection is closed.
     stop: Option<RunningServiceCancellationToken>,
 }
@@ -76,6 +79,7 @@ impl UpstreamConnection {
             hearing,
             lost,
             pid: None,
+            refuses_initialize: AtomicBool::new(false),
             stop,
         }
     }
@@ -114,6 +118,16 @@ impl UpstreamConnection {
     /// Returns true if the revision of the connection has no sessions.
     pub(super) fn is_stateless(&self) -> bool {
         self.info.protocol_version >= ProtocolVersion::V_2026_07_28
+    }
+
+    /// Returns true if the server speaks no revision that begins with `initialize`, as far as is known. Asked
+    /// again of each new connection: the server may be another one, and a refusal may have been its end.
+    pub(super) fn refuses_initialize(&self) -> bool {
+        self.refuses_initialize.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_refused_initialize(&self) {
+        self.refuses_initialize.store(true, Ordering::Relaxed);
     }
 
     /// Sends a request.

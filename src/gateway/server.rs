@@ -65,13 +65,13 @@ impl UpstreamServer {
             return self.lease(context).await.map(Road::Leased);
         }
         // A server of several eras is spoken to in that of the client.
-        if is_shared && self.upstream.refuses_initialize() {
+        if is_shared && watcher.refuses_initialize() {
             return Ok(Road::Watcher(watcher));
         }
         match self.own_speaker(context).await {
             Ok(speaker) => Ok(Road::Own(speaker)),
             Err(error) if is_shared && !failure::is_limit(&error) => {
-                self.upstream.note_refused_initialize();
+                watcher.note_refused_initialize();
                 Ok(Road::Watcher(watcher))
             }
             Err(error) => Err(error),

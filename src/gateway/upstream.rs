@@ -2,7 +2,6 @@
 //! connections.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,8 +38,6 @@ pub(super) struct Upstream {
     /// The tools as they were listed last, by name: the schema of a tool says which of its arguments are
     /// headers, too.
     tools: Mutex<HashMap<String, Tool>>,
-    /// True once the server has refused to begin with `initialize`.
-    refuses_initialize: AtomicBool,
     /// The events that its report tells.
     history: UpstreamHistory,
     /// Places of requests.
@@ -60,7 +57,6 @@ impl Upstream {
                 Default::default(),
             ))),
             tools: Mutex::default(),
-            refuses_initialize: AtomicBool::new(false),
             history: UpstreamHistory::default(),
             places: Arc::new(Semaphore::new(CALLS_MAX)),
             speakers: Speakers::new(metrics.clone()),
@@ -183,15 +179,6 @@ impl Upstream {
             },
             Ok(Err(_)) | Err(_) => Err(UpstreamFailure::Unavailable.answer()),
         }
-    }
-
-    /// Returns true if the server speaks no revision that begins with `initialize`, as far as is known.
-    pub(super) fn refuses_initialize(&self) -> bool {
-        self.refuses_initialize.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn note_refused_initialize(&self) {
-        self.refuses_initialize.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if the client of a call over this road may be asked: if no other client is meant.
