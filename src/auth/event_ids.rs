@@ -4,7 +4,9 @@
 //! between. A caller that may be told of every change gets positions as they are. Every other one gets them
 //! encrypted: its ids tell neither order nor number, and the service needs to keep nothing to read them.
 
+use std::cell::Cell;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
@@ -15,11 +17,30 @@ const SEALED_LEN: usize = 40;
 /// Those of its salt.
 const SALT_LEN: usize = 8;
 
+/// The number of seals that were made.
+static SEALS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The id that this thread encrypted last for a notice: one notice goes to many clients in a row.
+    static LAST_OF_NOTICE: Cell<Option<SealedNotice>> = const { Cell::new(None) };
+}
+
+/// The encrypted id of a notice.
+#[derive(Clone, Copy)]
+struct SealedNotice {
+    /// The seal that made it, since another one cannot read it.
+    seal: u64,
+    position: Position,
+    id: EventId,
+}
+
 /// Encrypts positions for the callers of one border.
 ///
 /// A position is one block: the epoch and the offset. A text that was not made here decrypts to an epoch that
 /// no history has, so the block needs no signature. The salt makes different texts of one position.
 pub(super) struct PositionSeal {
+    /// Another number for each seal.
+    id: u64,
     positions: Aes128,
     salts: Aes128,
 }
@@ -31,6 +52,7 @@ impl PositionSeal {
         positions.copy_from_slice(&key[..16]);
         salts.copy_from_slice(&key[16..]);
         PositionSeal {
+            id: SEALS.fetch_add(1, Ordering::Relaxed),
             positions: Aes128::new(&positions.into()),
             salts: Aes128::new(&salts.into()),
         }
@@ -54,7 +76,28 @@ impl PositionSeal {
         // Masked by a block that depends on the salt in a way that only the key knows.
         let mut block = (plain ^ self.mask(salt)).to_be_bytes().into();
         self.positions.encrypt_block(&mut block);
-        EventId::Sealed(salt, u128::from_be_bytes(block.into()))
+        let block: [u8; 16] = block.into();
+        let mut text = [0; SEALED_LEN];
+        let bytes = salt.to_be_bytes().into_iter().chain(block);
+        for (digits, byte) in text.chunks_exact_mut(2).zip(bytes) {
+            digits[0] = hex_digit(byte >> 4);
+            digits[1] = hex_digit(byte & 0xf);
+        }
+        EventId::Sealed(text)
+    }
+
+    /// Returns the id of a notice, which is always the same.
+    fn seal_notice(&self, position: Position) -> EventId {
+        if let Some(last) = LAST_OF_NOTICE.get()
+            && last.seal == self.id
+            && last.position == position
+        {
+            return last.id;
+        }
+        let id = self.seal(position, 0);
+        let seal = self.id;
+        LAST_OF_NOTICE.set(Some(SealedNotice { seal, position, id }));
+        id
     }
 
     fn open(&self, text: &str) -> Option<Position> {
@@ -74,6 +117,13 @@ impl PositionSeal {
     }
 }
 
+fn hex_digit(half: u8) -> u8 {
+    match half {
+        0..=9 => b'0' + half,
+        _ => b'a' + (half - 10),
+    }
+}
+
 impl fmt::Debug for PositionSeal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
@@ -85,15 +135,15 @@ impl fmt::Debug for PositionSeal {
 pub(crate) enum EventId {
     /// For a client that may know positions.
     Plain(Position),
-    /// A salt, and the block that was encrypted with it.
-    Sealed(u32, u128),
+    /// A salt and the block that was encrypted with it, in hexadecimal digits.
+    Sealed([u8; SEALED_LEN]),
 }
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EventId::Plain(position) => position.fmt(f),
-            EventId::Sealed(salt, block) => write!(f, "{salt:08x}{block:032x}"),
+            EventId::Sealed(digits) => f.write_str(std::str::from_utf8(digits).map_err(|_| fmt::Error)?),
         }
     }
 }
@@ -130,20 +180,18 @@ impl<'s> EventIds<'s> {
 
     /// Returns the id of a notice at its own position: always the same one.
     pub(crate) fn of_notice(self, position: Position) -> EventId {
-        self.with_salt(position, 0)
+        match self.seal {
+            Some(seal) if !self.is_plain => seal.seal_notice(position),
+            _ => EventId::Plain(position),
+        }
     }
 
     /// Returns an id for any other place. An encrypted one is new each time: the same id twice would say that
     /// nothing changed in between that the client may not see.
     pub(crate) fn of_place(self, position: Position) -> EventId {
         // A salt that is used twice tells no more than that.
-        let salt = getrandom::u32().unwrap_or(1);
-        self.with_salt(position, salt.max(1))
-    }
-
-    fn with_salt(self, position: Position, salt: u32) -> EventId {
         match self.seal {
-            Some(seal) if !self.is_plain => seal.seal(position, salt),
+            Some(seal) if !self.is_plain => seal.seal(position, getrandom::u32().unwrap_or(1).max(1)),
             _ => EventId::Plain(position),
         }
     }
@@ -215,6 +263,11 @@ mod tests {
         let seal = PositionSeal::random();
         let ids = EventIds::of(&seal, false);
         assert_eq!(ids.of_notice(at(10, 3)), ids.of_notice(at(10, 3)));
+        let another = PositionSeal::random();
+        assert_ne!(
+            EventIds::of(&another, false).of_notice(at(10, 3)),
+            ids.of_notice(at(10, 3))
+        );
         let places: std::collections::HashSet<String> =
             (0..50).map(|_| ids.of_place(at(10, 3)).to_string()).collect();
         assert!(places.len() > 40, "{}", places.len());

@@ -3,6 +3,7 @@
 //!
 //! A frame that is the same for many streams is encoded once and kept with its notice.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -131,7 +132,7 @@ fn append_data(json: &str, out: &mut Vec<u8>) {
 }
 
 fn append_id(id: EventId, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("id: {id}\n\n").as_bytes());
+    write!(out, "id: {id}\n\n").expect("a vector takes every byte");
 }
 
 /// Encodes a session's event, without id and final empty line.
