@@ -12,6 +12,7 @@ mod workspace;
 mod collections;
 mod sinks;
 mod auth;
+mod gateway;
 mod bounded;
 #[cfg(feature = "service")]
 mod load;
@@ -22,6 +23,7 @@ pub use auth::{
 pub use bus::{BusConfig, ShutdownConfig, StoreConfig};
 pub use cluster::{ClusterConfig, ClusterEngine, ClusterRead, ClusterSessions};
 pub use collections::{CollectionConfig, FilterConfig, ViewConfig};
+pub use gateway::{GatewayConfig, ToolPinning, UpstreamConfig, UpstreamIsolation};
 pub use http::{EventsConfig, HttpConfig, PageConfig, PageEnabled, QuotaConfig, TlsConfig, WsConfig};
 #[cfg(feature = "service")]
 pub use load::{ConfigError, Mistake, Overrides, Place};
@@ -50,6 +52,7 @@ pub struct Config {
     pub register: RegisterConfig,
     pub store: StoreConfig,
     pub cluster: ClusterConfig,
+    pub gateway: GatewayConfig,
     pub events: EventsConfig,
     pub ws: WsConfig,
     pub page: PageConfig,

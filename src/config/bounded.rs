@@ -77,13 +77,21 @@ fn convert(schema: &Value, written: &Value) -> Option<Value> {
             in_range(schema, ["minItems", "maxItems"], items.len() as u64)?;
             items.iter().map(|item| read(&schema["items"], item)).collect()
         }
+        Value::Object(fields) if types.contains(&json!("object")) => {
+            in_range(schema, ["minProperties", "maxProperties"], fields.len() as u64)?;
+            let mut fields = fields.iter();
+            let are_texts = fields.all(|(name, value)| is_foreign_variable(name) && value.is_string());
+            are_texts.then(|| written.clone())
+        }
         _ => None,
     }
 }
 
 fn in_range(schema: &Value, bounds: [&str; 2], number: u64) -> Option<Value> {
     let [least, most] = bounds.map(|bound| schema[bound].as_u64());
-    (least?..=most?).contains(&number).then(|| number.into())
+    (least.unwrap_or_default()..=most?)
+        .contains(&number)
+        .then(|| number.into())
 }
 
 /// Converts a field, as serde writes it, to a value of a file.
@@ -167,6 +175,12 @@ rules! {
     /// Whether something is served.
     Served = "\"loopback\", true or false",
         { "oneOf": [{ "const": "loopback" }, { "const": true }, { "const": false }] };
+    /// True, false, or by the circumstances.
+    AutoFlag = "\"auto\", true or false", { "type": "boolean", "x-none": "auto" };
+    /// Texts by the names of environment variables.
+    Variables<MAX> = format!("a table of at most {MAX} texts by the names of environment variables"),
+        { "type": "object", "maxProperties": MAX, "additionalProperties": { "type": "string" },
+          "propertyNames": { "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,127}$" } };
     /// A text, a number or a boolean.
     Scalar = "a text, a number, true or false", { "type": ["string", "number", "boolean"] };
 }
@@ -246,6 +260,8 @@ texts! {
         |text| keep(text, is_identifier(text));
     SchemeName ("x-unique": []) = "a lower-case letter, then lower-case letters, digits or \"-\", 48 at most",
         "notes", |text| keep(text, is_identifier(text) && !text.contains('_'));
+    UpstreamName = "a lower-case letter, then lower-case letters, digits or \"-\", 16 at most", "files",
+        |text| keep(text, is_identifier(text) && !text.contains('_') && text.len() <= 16);
     Pointer = "a JSON pointer such as \"/items\", or \"\"", "/items",
         |text| keep(text, is_json_pointer(text));
     Field = "a path such as \"author.name\", or a JSON pointer such as \"/author/name\"", "author.name",

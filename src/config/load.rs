@@ -5,6 +5,7 @@
 mod cluster;
 mod document;
 mod environment;
+mod gateway;
 mod keys;
 mod print;
 mod error;
@@ -87,16 +88,24 @@ impl Config {
         text
     }
 
-    /// [`to_toml`](Config::to_toml) with `***` in place of what may be secret in http and https addresses:
-    /// user, password, query and fragment.
+    /// [`to_toml`](Config::to_toml) with `***` in place of what may be secret: variables of programs, and in
+    /// http and https addresses user, password, query and fragment.
     pub fn to_toml_without_secrets(&self) -> String {
-        crate::printable::without_secrets(&self.to_toml()).into_owned()
+        let mut shown = self.clone();
+        let variables = shown
+            .gateway
+            .upstream
+            .iter_mut()
+            .flat_map(|upstream| upstream.env.values_mut());
+        variables.for_each(|value| "***".clone_into(value));
+        crate::printable::without_secrets(&shown.to_toml()).into_owned()
     }
 
     /// The JSON Schema (2020-12) of the file: description, default and range of each key.
     pub fn json_schema() -> String {
         let settings = SchemaSettings::draft2020_12()
             .with_transform(RecursiveTransform(keys::require_keys))
+            .with_transform(RecursiveTransform(keys::name_tables))
             .with_transform(RecursiveTransform(keys::allow_none));
         serde_json::to_string_pretty(&keys::generate(settings)).expect("a schema is JSON") + "\n"
     }
@@ -240,6 +249,7 @@ impl<'a> Draft<'a> {
         self.check_tls(&config.tls);
         self.check_certificates(config);
         self.check_cluster(config);
+        self.check_gateway(config);
         let workspace = &config.workspace;
         if workspace.debounce > workspace.debounce_max {
             let [least, most] = [workspace.debounce, workspace.debounce_max].map(time::text);

@@ -3,7 +3,7 @@
 //! One pass over the text visits every key, so that all mistakes are found at once and each has its place.
 
 use super::error::Place;
-use super::keys::{Key, TABLES_MAX, inner_path, is_required, nearest_key};
+use super::keys::{Key, NAME, TABLES_MAX, inner_path, is_required, nearest_key};
 use super::{Draft, Written, beside};
 use crate::config::bounded;
 use serde::Deserialize;
@@ -83,6 +83,7 @@ impl<'a> Draft<'a> {
             DeValue::Table(table) if key.is_table() && !key.is_list() => {
                 return Some(self.table(key, &place, table));
             }
+            DeValue::Table(tables) if key.is_named() => return self.named_tables(key, tables),
             // The span of a table is that of its header or of all its lines.
             DeValue::Table(_) => shown = "of another type",
             DeValue::Array(tables) if key.is_list() && tables.len() <= TABLES_MAX => {
@@ -99,11 +100,39 @@ impl<'a> Draft<'a> {
             _ => {}
         }
         let value = match Value::deserialize(ValueDeserializer::from(value.clone())) {
-            // NaN, infinity and integers beyond 64 bits; no schema allows the object that stands for them.
-            Ok(Value::Null) | Err(_) => json!({}),
+            // NaN, infinity and integers beyond 64 bits; no schema allows the list that stands for them.
+            Ok(Value::Null) | Err(_) => json!([[]]),
             Ok(value) => value,
         };
         self.value(key, Written::new(value, shown, place))
+    }
+
+    /// Checks the tables of a list whose names stand in their headers, in the order of the file.
+    fn named_tables(&mut self, key: &'static Key, tables: &DeTable<'_>) -> Option<Value> {
+        let mut in_order: Vec<_> = tables.iter().collect();
+        in_order.sort_by_key(|(name, _)| name.span().start);
+        let mut checked = Vec::new();
+        for (name, table) in in_order.into_iter().take(TABLES_MAX) {
+            let place = self.place(name.span().start);
+            let path = inner_path(&key.path, name.get_ref());
+            let DeValue::Table(table) = table.get_ref() else {
+                let text =
+                    format!("invalid value for \"{path}\" {place}: expected a table, written [{path}]");
+                self.note(&place, &text);
+                continue;
+            };
+            if let Some((written, value)) = table.get_key_value(NAME) {
+                self.refuse_unknown(&path, written, value.get_ref());
+            }
+            let mut named = table.clone();
+            let value = DeValue::String(name.get_ref().clone());
+            named.insert(
+                Spanned::new(name.span(), NAME.into()),
+                Spanned::new(name.span(), value),
+            );
+            checked.push(self.table(key, &place, &named));
+        }
+        Some(checked.into())
     }
 
     /// Checks a value against the schema of its key.

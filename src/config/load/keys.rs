@@ -12,6 +12,9 @@ use std::sync::LazyLock;
 /// Most tables of a list.
 pub(super) const TABLES_MAX: usize = 256;
 
+/// The key of a table that stands in its header where the list is one of named tables.
+pub(super) const NAME: &str = "name";
+
 /// The table of the sections and lists.
 pub(super) static ROOT: LazyLock<Key> = LazyLock::new(|| {
     // Only the schema of serialization has the fields in order: its `required` is an array that names each of
@@ -86,6 +89,11 @@ impl Key {
         self.is_table() && self.schema["type"] == "array"
     }
 
+    /// Reports whether its value is a list of tables whose names stand in their headers.
+    pub(super) fn is_named(&self) -> bool {
+        self.schema.get("x-named").is_some()
+    }
+
     /// Names of keys within of which exactly one must be there; empty where there is no such rule.
     pub(super) fn one_of(&self) -> Vec<&str> {
         texts(&table_of(&self.schema)["x-one-of"])
@@ -105,6 +113,8 @@ impl Key {
         let path = &self.path;
         if let Some(words) = self.schema["x-allowed"].as_str() {
             words.to_owned()
+        } else if self.is_named() {
+            format!("at most {TABLES_MAX} tables, each written [{path}.NAME]")
         } else if self.is_list() {
             format!("a list of at most {TABLES_MAX} tables, each written [[{path}]]")
         } else if self.is_table() {
@@ -142,6 +152,26 @@ pub(super) fn allow_none(key: &mut schemars::Schema) {
         range.extend(key.remove(word).map(|value| (word.to_owned(), value)));
     }
     key.insert("anyOf".to_owned(), json!([range, { "const": none }]));
+}
+
+/// Has the schema of a list of named tables accept the tables by their names.
+pub(super) fn name_tables(list: &mut schemars::Schema) {
+    if list.remove("x-named").is_none() {
+        return;
+    }
+    let mut table = list.remove("items").unwrap_or_default();
+    let mut name = json!({});
+    if let Some(keys) = table["properties"].as_object_mut() {
+        name = keys.remove(NAME).unwrap_or_default();
+    }
+    if let Some(required) = table["required"].as_array_mut() {
+        required.retain(|key| key != NAME);
+    }
+    list.insert("type".to_owned(), "object".into());
+    list.insert("default".to_owned(), json!({}));
+    list.insert("maxProperties".to_owned(), TABLES_MAX.into());
+    list.insert("propertyNames".to_owned(), name);
+    list.insert("additionalProperties".to_owned(), table);
 }
 
 pub(super) fn generate(mut settings: SchemaSettings) -> schemars::Schema {
@@ -229,7 +259,8 @@ mod tests {
     fn required_keys_have_examples_that_load() {
         let required: Vec<_> = all_keys(&ROOT)
             .into_iter()
-            .filter(|key| is_required(&key.schema))
+            // The name of a named table stands in its header.
+            .filter(|key| is_required(&key.schema) && key.path != "gateway.upstream.name")
             .collect();
         assert_eq!(required.len(), 15, "{required:?}");
         let text = "[tls]\ncertificate = 'a'\nkey = 'b'\nclient_ca = 'c'\n\

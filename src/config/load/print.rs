@@ -1,6 +1,6 @@
 //! The configuration in effect as a TOML file that loads to the same configuration.
 
-use super::keys::Key;
+use super::keys::{Key, NAME};
 use serde_json::Value;
 
 /// Appends a section, or each table of a list, with the meaning and the range of every key.
@@ -9,12 +9,15 @@ pub(super) fn print(text: &mut String, table: &Key, values: &Value) {
     let header = match values {
         Value::Array(tables) => return tables.iter().for_each(|values| print(text, table, values)),
         Value::Null => return,
+        _ if table.is_named() => format!("[{path}.{}]", values[NAME].as_str().unwrap_or_default()),
         _ if table.is_list() => format!("[[{path}]]"),
         _ => format!("[{path}]"),
     };
     let gap = if text.is_empty() { "" } else { "\n" };
     *text += &format!("{gap}# {}\n{header}\n", table.words().0);
+    let is_in_header = table.is_named();
     let keys = table.keys.iter().filter(|key| !key.is_table());
+    let keys = keys.filter(|key| !(is_in_header && key.name() == NAME));
     for key in keys.filter(|key| !values[key.name()].is_null()) {
         let (meaning, at_limit) = key.words();
         *text += &format!("# {meaning}\n# Allowed: {}.\n", key.allowed());
