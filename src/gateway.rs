@@ -1,14 +1,17 @@
-//! The gateway: stands in front of one MCP server of any language and revision, and gives its clients
-//! everything that the server has, with etags, subscriptions and list changes beside it.
+//! The gateway: stands in front of MCP servers of any language and revision, and gives its clients
+//! everything that these have, with etags, subscriptions and list changes beside it.
 //!
-//! [`Wrap`] adds the bus to an `UpstreamServer`, which forwards every request. Nothing that the server
-//! announces is passed on as such: a notice makes the gateway read again, and the bus tells what differs.
-//! Resources and lists come from one connection for all clients, the watcher; calls go over connections of
-//! their client, the speakers, wherever the server keeps a state for each connection.
+//! [`Wrap`] adds the bus to a `GatewayServer`, which forwards every request to the server that it belongs to.
+//! Nothing that a server announces is passed on as such: a notice makes the gateway read again, and the bus
+//! tells what differs. Resources and lists of a server come from one connection for all clients, the watcher;
+//! calls go over connections of their client, the speakers, wherever the server keeps a state for each
+//! connection.
 
 mod options;
 mod failure;
 mod hearing;
+mod prefix;
+mod known_lists;
 mod lists;
 mod foreign_etags;
 mod inbound;
@@ -16,7 +19,10 @@ mod connect;
 mod connection;
 mod call;
 mod capabilities;
+mod own_speaker;
 mod speakers;
+mod task_ids;
+mod tasks;
 mod parked;
 mod rounds;
 mod road;
@@ -25,14 +31,23 @@ mod exchange;
 mod report;
 mod server;
 mod methods;
+mod merged_info;
+mod merged;
 mod change_notices;
 mod upstream;
 mod watcher;
+mod followers;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use options::{GatewayOptions, Isolation};
-pub(crate) use server::UpstreamServer;
+use anyhow::bail;
+use futures_util::future::join_all;
+
+use followers::Followers;
+pub(crate) use merged::GatewayServer;
+pub use options::{GatewayOptions, Isolation, UpstreamOptions};
+use server::{ListSource, UpstreamServer};
 use upstream::Upstream;
 use watcher::UpstreamWatcher;
 
@@ -44,14 +59,14 @@ use crate::mcp::{Endpoint, McpOptions, Wrap, WrappedServers};
 /// A running gateway.
 pub(crate) struct Gateway {
     wrap: Wrap,
-    upstream: Arc<Upstream>,
+    upstreams: Arc<Vec<Arc<Upstream>>>,
 }
 
 impl Gateway {
-    /// Connects to the server, and keeps a connection to it from then on.
+    /// Connects to the servers, and keeps a connection to each from then on.
     ///
     /// # Errors
-    /// The reason that the server cannot be reached now.
+    /// The reason that no server can be reached now; two tools or prompts that clients could not tell apart.
     pub(crate) async fn start(
         bus: Bus,
         options: GatewayOptions,
@@ -60,14 +75,30 @@ impl Gateway {
         // The gateway ends calls by its own limit, which progress of the call restarts.
         mcp.mcp.handler_timeout = None;
         let wrap = Wrap::new(bus, mcp).await?;
-        let upstream = Upstream::new(options);
-        let watcher = UpstreamWatcher::connect(wrap.clone(), upstream.clone()).await?;
-        wrap.follow_subscriptions(watcher.follower(), UpstreamServer::new(upstream.clone()));
+        let are_several = options.upstreams.len() > 1;
+        let make = |upstream| Upstream::new(upstream, are_several);
+        let upstreams: Vec<_> = options.upstreams.into_iter().map(make).collect();
+        let watchers = upstreams
+            .iter()
+            .map(|upstream| UpstreamWatcher::new(wrap.clone(), upstream.clone()));
+        let watchers: Vec<UpstreamWatcher> = watchers.collect();
+        connect(&watchers).await?;
+        join_all(upstreams.iter().map(|upstream| lists::renew(upstream))).await;
+        refuse_equal_names(&upstreams)?;
+        let gateway = Gateway {
+            wrap,
+            upstreams: Arc::new(upstreams),
+        };
+        let followers = Followers::new(watchers.iter().map(UpstreamWatcher::follower).collect());
+        let known = server(&gateway.upstreams, ListSource::Known);
+        gateway.wrap.follow_subscriptions(Arc::new(followers), known);
         // Before the first client, whose notices are about changes from here on.
-        wrap.refresh_lists().await?;
-        // Never awaited: it ends with the bus.
-        tokio::spawn(watcher.keep());
-        Ok(Gateway { wrap, upstream })
+        gateway.wrap.refresh_lists().await?;
+        for watcher in watchers {
+            // Never awaited: it ends with the bus.
+            tokio::spawn(watcher.keep());
+        }
+        Ok(gateway)
     }
 
     /// The wrapper that serves the clients.
@@ -75,15 +106,15 @@ impl Gateway {
         &self.wrap
     }
 
-    /// Returns the server for one client.
-    pub(crate) fn server(&self) -> UpstreamServer {
-        UpstreamServer::new(self.upstream.clone())
+    /// Returns the servers for one client.
+    pub(crate) fn server(&self) -> GatewayServer {
+        server(&self.upstreams, ListSource::Server)
     }
 
-    /// Returns the state of the server behind the gateway, for the HTTP API.
+    /// Returns the state of the servers behind the gateway, for the HTTP API.
     pub(crate) fn view(&self) -> UpstreamView {
-        let upstream = self.upstream.clone();
-        UpstreamView::new(move || vec![upstream.report()])
+        let upstreams = self.upstreams.clone();
+        UpstreamView::new(move || upstreams.iter().map(|upstream| upstream.report()).collect())
     }
 
     /// Returns the endpoint at which clients are served over HTTP.
@@ -91,9 +122,97 @@ impl Gateway {
         &self,
         access: Access,
         limits: SharedLimits,
-    ) -> Endpoint<WrappedServers<UpstreamServer>> {
-        let upstream = self.upstream.clone();
-        self.wrap
-            .endpoint_with_limits(move || UpstreamServer::new(upstream.clone()), access, limits)
+    ) -> Endpoint<WrappedServers<GatewayServer>> {
+        let upstreams = self.upstreams.clone();
+        let make = move || server(&upstreams, ListSource::Server);
+        self.wrap.endpoint_with_limits(make, access, limits)
+    }
+}
+
+fn server(upstreams: &[Arc<Upstream>], source: ListSource) -> GatewayServer {
+    let servers = upstreams
+        .iter()
+        .map(|upstream| UpstreamServer::new(upstream.clone(), source));
+    GatewayServer::new(servers.collect())
+}
+
+/// Connects to all servers at once. Those of several that cannot be reached are tried again later.
+///
+/// # Errors
+/// The reason that none can be reached.
+async fn connect(watchers: &[UpstreamWatcher]) -> anyhow::Result<()> {
+    let mut first_failure = None;
+    let mut is_connected = false;
+    for connected in join_all(watchers.iter().map(UpstreamWatcher::connect)).await {
+        match connected {
+            Ok(()) => is_connected = true,
+            Err(error) => {
+                if watchers.len() > 1 {
+                    tracing::warn!(%error, "a server behind the gateway cannot be reached");
+                }
+                first_failure.get_or_insert(error);
+            }
+        }
+    }
+    match first_failure {
+        Some(error) if !is_connected => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses tools, and prompts, of two servers that have the same name for clients.
+fn refuse_equal_names(upstreams: &[Arc<Upstream>]) -> anyhow::Result<()> {
+    let mut owners: [HashMap<String, &str>; 2] = Default::default();
+    for upstream in upstreams {
+        for ((owners, names), kind) in owners
+            .iter_mut()
+            .zip(upstream.lists.shown_names())
+            .zip(["tool", "prompt"])
+        {
+            for name in names {
+                if let Some(other) = owners.insert(name.clone(), upstream.label()) {
+                    let name = crate::printable::line(&name);
+                    bail!(
+                        "the servers {other} and {} both have a {kind} that clients would see as {name:?}: give one of \
+                         them another name in [gateway.upstream], or prefix = true",
+                        upstream.label()
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use rmcp::model::{JsonObject, Tool};
+
+    use super::*;
+    use crate::client::Target;
+
+    fn upstream(name: &str, has_prefix: bool, tool: &'static str) -> Arc<Upstream> {
+        let mut options = UpstreamOptions::new(Target::Command(vec![OsString::from("none")]));
+        options.name = Some(name.to_owned());
+        options.has_prefix = has_prefix;
+        let upstream = Upstream::new(options, true);
+        upstream
+            .lists
+            .note_tools(&mut vec![Tool::new(tool, "", JsonObject::new())]);
+        upstream
+    }
+
+    #[test]
+    fn tools_that_look_the_same_are_refused_by_their_servers() {
+        let files = upstream("files", true, "read");
+        let refusal = refuse_equal_names(&[files.clone(), upstream("notes", false, "files__read")]);
+        let refusal = refusal.unwrap_err().to_string();
+        assert!(
+            refusal.contains("files and notes") && refusal.contains("files__read"),
+            "{refusal}"
+        );
+        assert!(refuse_equal_names(&[files, upstream("notes", true, "read")]).is_ok());
     }
 }

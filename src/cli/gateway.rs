@@ -10,11 +10,12 @@ use super::credentials::CredentialsArgs;
 use super::service_run::{self, ServiceRun};
 use super::{CliError, duration, environment, usage};
 use crate::client::{Credentials, Target};
-use crate::gateway::{GatewayOptions, Isolation};
+use crate::config::{Config, UpstreamConfig};
+use crate::gateway::{GatewayOptions, Isolation, UpstreamOptions};
 use crate::http_client;
 
-const USAGE: &str =
-    "tidings gateway [OPTIONS] URL\n       tidings gateway [OPTIONS] -- COMMAND [ARGUMENT]...";
+const USAGE: &str = "tidings gateway [OPTIONS] URL\n       tidings gateway [OPTIONS] -- COMMAND [ARGUMENT]...\n       \
+    tidings gateway [OPTIONS] --config FILE";
 
 /// The arguments of `tidings gateway`.
 #[derive(Debug, Clone, Args)]
@@ -93,29 +94,94 @@ impl GatewayArgs {
             )),
             (None, []) => Err(usage(
                 "gateway",
-                "name the server: its URL, or -- and the command that starts it",
+                "name the server: its URL, or -- and the command that starts it, or a --config FILE with \
+                 [gateway.upstream.NAME]",
             )),
         }
     }
 
-    pub(super) fn run(&self) -> Result<(), CliError> {
+    /// Returns the server of the command line.
+    fn named_server(&self) -> Result<UpstreamOptions, CliError> {
         let (target, credentials) = self.target()?;
-        let mut options = GatewayOptions::new(target);
+        let mut options = UpstreamOptions::new(target);
         options.credentials = credentials;
         options.environment.clone_from(&self.env);
         options.isolation = self.isolation.into();
         options.poll = self.poll;
         options.call_timeout = self.call_timeout;
+        Ok(options)
+    }
+
+    /// Returns the servers of the command line or of the configuration.
+    fn servers(&self, config: &Config) -> Result<Vec<UpstreamOptions>, CliError> {
+        let tables = &config.gateway.upstream;
+        let is_named = self.url.is_some() || !self.command.is_empty();
+        match (is_named, tables.is_empty()) {
+            (false, false) => {
+                let are_several = tables.len() > 1;
+                tables
+                    .iter()
+                    .map(|table| configured(table, are_several))
+                    .collect()
+            }
+            (true, false) => Err(usage(
+                "gateway",
+                "the command line names a server, and the configuration has [gateway.upstream]: leave one",
+            )),
+            (_, true) => Ok(vec![self.named_server()?]),
+        }
+    }
+
+    pub(super) fn run(&self) -> Result<(), CliError> {
         let config = self.service.load(environment(), None)?;
+        let mut upstreams = self.servers(&config)?;
         // A client on stdio is alone, so the server has no other client to be kept apart from, and the
         // changes that its calls make are in its lists.
-        if self.service.is_for_one_client() && self.isolation == IsolationName::Auto {
-            options.isolation = Isolation::Sole;
+        if self.service.is_for_one_client() {
+            for upstream in &mut upstreams {
+                if upstream.isolation == Isolation::Auto {
+                    upstream.isolation = Isolation::Sole;
+                }
+            }
         }
         let service = self.service.clone();
         let load = move || service.load(environment(), None);
+        let options = GatewayOptions { upstreams };
         service_run::run(self.service.options(config, Some(options), load))
     }
+}
+
+/// Returns the options of a server of the configuration.
+fn configured(table: &UpstreamConfig, are_several: bool) -> Result<UpstreamOptions, CliError> {
+    let refused = |reason: &str| usage("gateway", &format!("[gateway.upstream.{}]: {reason}", table.name));
+    let mut credentials = Credentials::default();
+    let target = match (&table.url, &table.command) {
+        (Some(url), _) => {
+            let url = address::endpoint(url).map_err(|reason| {
+                let shown = http_client::shown(url);
+                refused(&format!("cannot reach \"{shown}\": {reason}"))
+            })?;
+            if let Some(file) = &table.token_file {
+                credentials = credentials.with_token_file(file);
+            }
+            if let Some(variable) = &table.bearer_env {
+                let token = std::env::var(variable);
+                let token = token.map_err(|_| refused(&format!("the variable {variable} is not set")))?;
+                credentials = credentials
+                    .with_token(&token)
+                    .map_err(|error| refused(&error.to_string()))?;
+            }
+            Target::Http(url.into())
+        }
+        (None, command) => {
+            let words = command.iter().flatten().map(OsString::from).collect();
+            Target::command(words).map_err(|error| refused(&error.to_string()))?
+        }
+    };
+    let mut options = UpstreamOptions::of_table(table, target);
+    options.credentials = credentials;
+    options.has_prefix = table.prefix.unwrap_or(are_several);
+    Ok(options)
 }
 
 #[cfg(test)]
@@ -144,6 +210,33 @@ mod tests {
         for line in ["tidings gateway", "tidings gateway 127.0.0.1:1 -- server"] {
             assert!(parse(line).target().is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn servers_are_those_of_the_configuration_or_of_the_line() {
+        let mut config = Config::default();
+        let tables = ["files", "notes"].map(|name| UpstreamConfig {
+            name: name.to_owned(),
+            command: Some(vec!["server".to_owned()]),
+            ..UpstreamConfig::default()
+        });
+        config.gateway.upstream = tables.to_vec();
+        config.gateway.upstream[1].prefix = Some(false);
+        let servers = parse("tidings gateway").servers(&config).unwrap();
+        let prefixes: Vec<bool> = servers.iter().map(|server| server.has_prefix).collect();
+        assert_eq!(prefixes, [true, false]);
+        assert!(parse("tidings gateway 127.0.0.1:1").servers(&config).is_err());
+        config.gateway.upstream.truncate(1);
+        assert!(!parse("tidings gateway").servers(&config).unwrap()[0].has_prefix);
+        config.gateway.upstream[0].bearer_env = Some("TEST_VARIABLE_THAT_NO_ONE_SETS".to_owned());
+        config.gateway.upstream[0].url = Some("127.0.0.1:1".to_owned());
+        let refusal = parse("tidings gateway").servers(&config).unwrap_err();
+        assert!(
+            refusal
+                .to_string()
+                .contains("TEST_VARIABLE_THAT_NO_ONE_SETS is not set"),
+            "{refusal}"
+        );
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(super) fn watcher() -> ClientConfig {
     ClientConfig::new(capabilities, gateway_name())
 }
 
-fn gateway_name() -> Implementation {
+/// The name and version of the gateway itself.
+pub(super) fn gateway_name() -> Implementation {
     Implementation::new("tidings", env!("CARGO_PKG_VERSION"))
 }
 

@@ -14,7 +14,7 @@ use super::change_notices::ChangeNotices;
 use super::connection::{ConnectionEnd, UpstreamConnection};
 use super::hearing::{HeardTransport, Hearing};
 use super::inbound::Inbound;
-use super::options::{GatewayOptions, Isolation};
+use super::options::{Isolation, UpstreamOptions};
 use super::upstream::Upstream;
 use crate::client::error_output::ErrorOutput;
 use crate::client::{ConnectError, HttpConnection, Target, initialize_error};
@@ -123,7 +123,7 @@ async fn connect_as(
 /// Starts the program of a server, in a process group of its own: the whole group is ended with it, and an
 /// interrupt from the keyboard reaches the gateway alone, which ends it in order.
 fn start(
-    options: &GatewayOptions,
+    options: &UpstreamOptions,
     command: &[OsString],
 ) -> Result<(TokioChildProcess, Option<ErrorOutput>), ConnectError> {
     let (program, arguments) = command
@@ -137,6 +137,7 @@ fn start(
                 command.env(name, value);
             }
         }
+        command.envs(&options.variables);
     });
     // A launcher such as npx starts the server as a process of its own, which must not outlive it.
     command.wrap(ProcessGroup::leader());

@@ -3,7 +3,7 @@
 //! The gateway gives every resource an etag of its own, from its first read on. Another one for the same
 //! content would be taken for a change, so those of the server end here, and its tools for them too.
 
-use rmcp::model::{InitializeResult, MetaObject, ReadResourceResult, Resource, ResourceContents, Tool};
+use rmcp::model::{MetaObject, ReadResourceResult, Resource, ResourceContents, ServerCapabilities, Tool};
 
 use crate::mcp::{ETAG_META_KEY, etag_tools};
 
@@ -36,8 +36,8 @@ fn remove(meta: &mut Option<MetaObject>) {
 }
 
 /// Removes the tools for etags, if the server says that it has etags.
-pub(super) fn remove_tools(info: &InitializeResult, tools: &mut Vec<Tool>) {
-    let extensions = info.capabilities.extensions.as_ref();
+pub(super) fn remove_tools(capabilities: &ServerCapabilities, tools: &mut Vec<Tool>) {
+    let extensions = capabilities.extensions.as_ref();
     // Other servers may have tools of these names, which are theirs to serve.
     if matches!(extensions, Some(extensions) if extensions.contains_key(ETAG_META_KEY)) {
         tools.retain(|tool| !etag_tools::NAMES.contains(&&*tool.name));
@@ -46,7 +46,7 @@ pub(super) fn remove_tools(info: &InitializeResult, tools: &mut Vec<Tool>) {
 
 #[cfg(test)]
 mod tests {
-    use rmcp::model::{JsonObject, ServerCapabilities};
+    use rmcp::model::JsonObject;
     use serde_json::json;
 
     use super::*;
@@ -68,13 +68,13 @@ mod tests {
     #[test]
     fn tools_of_servers_without_etags_are_kept() {
         let tool = Tool::new(etag_tools::NAMES[0], "", JsonObject::new());
-        let mut info = InitializeResult::new(ServerCapabilities::default());
+        let mut capabilities = ServerCapabilities::default();
         let mut tools = vec![tool];
-        remove_tools(&info, &mut tools);
+        remove_tools(&capabilities, &mut tools);
         assert_eq!(tools.len(), 1);
         let extension = (ETAG_META_KEY.to_owned(), JsonObject::new());
-        info.capabilities.extensions = Some([extension].into());
-        remove_tools(&info, &mut tools);
+        capabilities.extensions = Some([extension].into());
+        remove_tools(&capabilities, &mut tools);
         assert!(tools.is_empty());
     }
 }

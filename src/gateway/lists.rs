@@ -1,10 +1,15 @@
 //! The lists of the server, whole: the gateway reads every page and answers all items at once.
+//!
+//! A server that does not answer is answered for, by its list as it was last.
+
+use std::time::Duration;
 
 use rmcp::model::{PaginatedRequestParams, Prompt, Resource, ResourceTemplate, Tool};
 use rmcp::service::{Peer, ServiceError};
 use rmcp::{ErrorData, RoleClient};
 
 use super::failure::{self, UpstreamFailure};
+use super::foreign_etags;
 use super::upstream::Upstream;
 
 /// The parameters of a list.
@@ -15,7 +20,10 @@ const PAGES_MAX: usize = 1_000;
 const ITEMS_MAX: usize = 10_000;
 
 /// The time that the server may take for one list.
-const LIST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The same where there are other servers, whose items would wait for it, and a list to answer with.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Refuses cursors: the gateway answers lists whole, so none is its own.
 ///
@@ -33,45 +41,113 @@ pub(super) fn refuse_cursor(page: Page) -> Result<(), ErrorData> {
     }
 }
 
+/// Returns the answer for a resource that no server behind the gateway has.
+pub(super) fn unknown_resource(uri: &str) -> ErrorData {
+    let data = serde_json::json!({ "uri": uri });
+    ErrorData::resource_not_found(format!("Resource not found: {uri}"), Some(data))
+}
+
 /// Makes a function that returns all items of a list.
 macro_rules! whole_list {
-    ($($name:ident: $item:ty = $method:ident.$items:ident;)+) => {
+    ($($name:ident: $item:ty = $method:ident.$items:ident, $note:ident;)+) => {
         $(
             /// Returns all items of the list.
             ///
             /// # Errors
-            /// The server refused, is not there, or has too many.
+            /// The server refused or has too many; or it is not there, and its list is not known.
             pub(super) async fn $name(upstream: &Upstream) -> Result<Vec<$item>, ErrorData> {
-                gather(upstream, async |peer: Peer<RoleClient>, page| {
+                if upstream.connected_now().is_none()
+                    && let Some(known) = upstream.lists.$name()
+                {
+                    return Ok(known);
+                }
+                let is_known = upstream.lists.$name().is_some();
+                let gathered = gather(upstream, is_known, async |peer: Peer<RoleClient>, page| {
                     let page = peer.$method(page).await?;
                     Ok((page.$items, page.next_cursor))
-                })
-                .await
+                });
+                match gathered.await {
+                    Ok(mut items) => {
+                        $note(upstream, &mut items);
+                        Ok(items)
+                    }
+                    // The items of the other servers do not depend on this one.
+                    Err(error) if upstream.is_one_of_several() => {
+                        tracing::debug!(upstream = upstream.label(), %error, "a list could not be read");
+                        Ok(upstream.lists.$name().unwrap_or_default())
+                    }
+                    Err(error) if failure::is_restart(&error) => upstream.lists.$name().ok_or(error),
+                    Err(error) => Err(error),
+                }
             }
         )+
     };
 }
 
 whole_list! {
-    resources: Resource = list_resources.resources;
-    templates: ResourceTemplate = list_resource_templates.resource_templates;
-    tools: Tool = list_tools.tools;
-    prompts: Prompt = list_prompts.prompts;
+    resources: Resource = list_resources.resources, note_resources;
+    templates: ResourceTemplate = list_resource_templates.resource_templates, note_templates;
+    tools: Tool = list_tools.tools, note_tools;
+    prompts: Prompt = list_prompts.prompts, note_prompts;
 }
 
-/// Reads all pages of a list; once more if the connection ends meanwhile.
+fn note_resources(upstream: &Upstream, resources: &mut [Resource]) {
+    foreign_etags::remove_from_list(resources);
+    upstream.lists.note_resources(resources);
+}
+
+fn note_templates(upstream: &Upstream, templates: &mut [ResourceTemplate]) {
+    upstream.lists.note_templates(templates);
+}
+
+fn note_tools(upstream: &Upstream, tools: &mut Vec<Tool>) {
+    foreign_etags::remove_tools(&upstream.info().capabilities, tools);
+    upstream.lists.note_tools(tools);
+}
+
+fn note_prompts(upstream: &Upstream, prompts: &mut [Prompt]) {
+    upstream.lists.note_prompts(prompts);
+}
+
+/// Reads every list that the server has.
+pub(super) async fn renew(upstream: &Upstream) {
+    let info = upstream.info();
+    let capabilities = &info.capabilities;
+    let mut refusals = Vec::new();
+    if capabilities.resources.is_some() {
+        refusals.push(resources(upstream).await.err());
+        refusals.push(templates(upstream).await.err());
+    }
+    if capabilities.tools.is_some() {
+        refusals.push(tools(upstream).await.err());
+    }
+    if capabilities.prompts.is_some() {
+        refusals.push(prompts(upstream).await.err());
+    }
+    for error in refusals.into_iter().flatten() {
+        tracing::debug!(upstream = upstream.label(), %error, "a list of the server is not known");
+    }
+}
+
+/// Reads all pages of a list; once more if the connection ends meanwhile and the list is not known.
 async fn gather<T, F>(
     upstream: &Upstream,
+    is_known: bool,
     page: impl Fn(Peer<RoleClient>, Page) -> F,
 ) -> Result<Vec<T>, ErrorData>
 where
     F: Future<Output = Result<(Vec<T>, Option<String>), ServiceError>>,
 {
-    let mut is_second = false;
+    let patience = match upstream.is_one_of_several() && is_known {
+        true => PATIENCE,
+        false => LIST_TIMEOUT,
+    };
+    // What is known is answered at once, rather than after the wait for another connection.
+    let mut may_retry = !is_known;
     loop {
         let connection = upstream.connection().await?;
         // One limit for all pages, so that many slow ones are not waited for without an end.
-        let gathering = tokio::time::timeout(LIST_TIMEOUT, pages(connection.peer(), &page));
+        let gathering = tokio::time::timeout(patience, pages(connection.peer(), &page));
         let gathered = tokio::select! {
             gathered = gathering => gathered,
             () = connection.lost().wait() => Ok(Err(ServiceError::TransportClosed)),
@@ -86,9 +162,9 @@ where
                     format!("the list of the server has more than {ITEMS_MAX} items or {PAGES_MAX} pages");
                 return Err(ErrorData::internal_error(text, None));
             }
-            Ok(Err(error)) if failure::ends_connection(&error) && !is_second => is_second = true,
+            Ok(Err(error)) if failure::ends_connection(&error) && may_retry => may_retry = false,
             Ok(Err(error)) => return Err(failure::answer_of(error)),
-            Err(_) => return Err(UpstreamFailure::TimedOut(LIST_TIMEOUT).answer()),
+            Err(_) => return Err(UpstreamFailure::TimedOut(patience).answer()),
         }
     }
 }

@@ -11,9 +11,9 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::exchange::Dialog;
 use super::failure::{self, UpstreamFailure};
-use super::foreign_etags;
 use super::lists::{self, Page};
-use super::server::UpstreamServer;
+use super::server::{ListSource, UpstreamServer};
+use super::{foreign_etags, tasks};
 
 type Context = RequestContext<RoleServer>;
 
@@ -25,6 +25,69 @@ macro_rules! expect_result {
             _ => Err(UpstreamFailure::Unexpected.answer()),
         }
     };
+}
+
+/// Returns the list of the server, or the one that is known of it.
+macro_rules! listed {
+    ($server:ident.$list:ident) => {
+        match $server.source() {
+            ListSource::Server => lists::$list($server.upstream()).await?,
+            ListSource::Known => $server.upstream().lists.$list().unwrap_or_default(),
+        }
+    };
+}
+
+impl UpstreamServer {
+    /// Returns the server's name of a tool.
+    async fn own_tool(&self, shown: &str) -> Result<String, ErrorData> {
+        let upstream = self.upstream();
+        if upstream.lists.is_blocked(shown) {
+            return Err(ErrorData::invalid_params(format!("Unknown tool: {shown}"), None));
+        }
+        // A server knows best whether it has the tool that it is asked for.
+        if upstream.prefix().is_none() {
+            return Ok(shown.to_owned());
+        }
+        if upstream.lists.tool_name(shown).is_none() {
+            // It may have been added since the last look.
+            lists::tools(upstream).await?;
+        }
+        let own = upstream.lists.tool_name(shown);
+        own.ok_or_else(|| ErrorData::invalid_params(format!("Unknown tool: {shown}"), None))
+    }
+
+    /// Returns the server's name of a prompt.
+    async fn own_prompt(&self, shown: &str) -> Result<String, ErrorData> {
+        let upstream = self.upstream();
+        if upstream.prefix().is_none() {
+            return Ok(shown.to_owned());
+        }
+        if upstream.lists.prompt_name(shown).is_none() {
+            lists::prompts(upstream).await?;
+        }
+        let own = upstream.lists.prompt_name(shown);
+        own.ok_or_else(|| ErrorData::invalid_params(format!("Unknown prompt: {shown}"), None))
+    }
+
+    /// Returns the server's URI of a resource.
+    fn own_uri(&self, shown: &str) -> Result<String, ErrorData> {
+        match self.upstream().prefix().own_uri(shown) {
+            Some(own) => Ok(own.to_owned()),
+            None => Err(lists::unknown_resource(shown)),
+        }
+    }
+
+    /// Returns true if a call of this tool may be made twice.
+    fn may_repeat(&self, shown: &str) -> bool {
+        if !self.upstream().options().idempotent_retry {
+            return false;
+        }
+        let tool = self.upstream().lists.tool(shown);
+        match tool.and_then(|tool| tool.annotations) {
+            Some(hints) => hints.idempotent_hint == Some(true) || hints.read_only_hint == Some(true),
+            None => false,
+        }
+    }
 }
 
 impl ServerHandler for UpstreamServer {
@@ -41,8 +104,8 @@ impl ServerHandler for UpstreamServer {
 
     async fn list_resources(&self, page: Page, _: Context) -> Result<ListResourcesResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        let mut resources = lists::resources(self.upstream()).await?;
-        foreign_etags::remove_from_list(&mut resources);
+        let mut resources = listed!(self.resources);
+        self.upstream().prefix().resources(&mut resources);
         Ok(ListResourcesResult::with_all_items(resources))
     }
 
@@ -52,37 +115,42 @@ impl ServerHandler for UpstreamServer {
         _: Context,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        Ok(ListResourceTemplatesResult::with_all_items(
-            lists::templates(self.upstream()).await?,
-        ))
+        let mut templates = listed!(self.templates);
+        self.upstream().prefix().templates(&mut templates);
+        Ok(ListResourceTemplatesResult::with_all_items(templates))
     }
 
     async fn list_tools(&self, page: Page, _: Context) -> Result<ListToolsResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        let mut tools = lists::tools(self.upstream()).await?;
-        foreign_etags::remove_tools(&self.get_info(), &mut tools);
-        // Kept for `get_tool`, which cannot wait.
-        self.upstream().listed_tools(&tools);
+        let mut tools = listed!(self.tools);
+        for tool in &mut tools {
+            tool.name = self.upstream().prefix().item(&tool.name).into_owned().into();
+        }
         Ok(ListToolsResult::with_all_items(tools))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.upstream().tool(name)
+        let mut tool = self.upstream().lists.tool(name)?;
+        tool.name = name.to_owned().into();
+        Some(tool)
     }
 
     async fn list_prompts(&self, page: Page, _: Context) -> Result<ListPromptsResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        Ok(ListPromptsResult::with_all_items(
-            lists::prompts(self.upstream()).await?,
-        ))
+        let mut prompts = listed!(self.prompts);
+        for prompt in &mut prompts {
+            prompt.name = self.upstream().prefix().item(&prompt.name).into_owned();
+        }
+        Ok(ListPromptsResult::with_all_items(prompts))
     }
 
     async fn read_resource(
         &self,
-        request: ReadResourceRequestParams,
+        mut request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let uri = request.uri.clone();
+        request.uri = self.own_uri(&uri)?;
         let exchange = Dialog::Resource(request);
         let mut answer = self.converse(exchange.clone(), &context).await;
         // A read changes nothing, so it may be made twice.
@@ -94,6 +162,7 @@ impl ServerHandler for UpstreamServer {
         match answer {
             Ok(ServerResult::ReadResourceResult(mut result)) => {
                 foreign_etags::remove_from_read(&mut result);
+                self.upstream().prefix().read(&mut result);
                 Ok(result.into())
             }
             Ok(ServerResult::InputRequiredResult(result)) => Ok(ReadResourceResponse::InputRequired(result)),
@@ -118,24 +187,44 @@ impl ServerHandler for UpstreamServer {
 
     async fn call_tool(
         &self,
-        request: CallToolRequestParams,
+        mut request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        match self.converse(Dialog::Tool(request), &context).await? {
-            ServerResult::CallToolResult(result) => Ok(CallToolResponse::Complete(result)),
+        let may_repeat = self.may_repeat(&request.name);
+        request.name = self.own_tool(&request.name).await?.into();
+        let exchange = Dialog::Tool(request);
+        let mut answer = self.converse(exchange.clone(), &context).await;
+        if let Err(error) = &answer
+            && may_repeat
+            && failure::is_restart(error)
+        {
+            answer = self.converse(exchange, &context).await;
+        }
+        match answer? {
+            ServerResult::CallToolResult(mut result) => {
+                self.upstream().prefix().call(&mut result);
+                Ok(CallToolResponse::Complete(result))
+            }
             ServerResult::InputRequiredResult(result) => Ok(CallToolResponse::InputRequired(result)),
-            ServerResult::CreateTaskResult(result) => Ok(CallToolResponse::Task(result)),
+            ServerResult::CreateTaskResult(mut result) => {
+                result.task.task_id = tasks::shown_id(self.upstream(), &context, &result.task.task_id);
+                Ok(CallToolResponse::Task(result))
+            }
             _ => Err(UpstreamFailure::Unexpected.answer()),
         }
     }
 
     async fn get_prompt(
         &self,
-        request: GetPromptRequestParams,
+        mut request: GetPromptRequestParams,
         context: Context,
     ) -> Result<GetPromptResponse, ErrorData> {
+        request.name = self.own_prompt(&request.name).await?;
         match self.converse(Dialog::Prompt(request), &context).await? {
-            ServerResult::GetPromptResult(result) => Ok(GetPromptResponse::Complete(result)),
+            ServerResult::GetPromptResult(mut result) => {
+                self.upstream().prefix().prompt(&mut result);
+                Ok(GetPromptResponse::Complete(result))
+            }
             ServerResult::InputRequiredResult(result) => Ok(GetPromptResponse::InputRequired(result)),
             _ => Err(UpstreamFailure::Unexpected.answer()),
         }
@@ -143,9 +232,14 @@ impl ServerHandler for UpstreamServer {
 
     async fn complete(
         &self,
-        request: CompleteRequestParams,
+        mut request: CompleteRequestParams,
         context: Context,
     ) -> Result<CompleteResult, ErrorData> {
+        match &mut request.r#ref {
+            Reference::Resource(template) => template.uri = self.own_uri(&template.uri)?,
+            Reference::Prompt(prompt) => prompt.name = self.own_prompt(&prompt.name).await?,
+            _ => return Err(ErrorData::invalid_params("ref is of an unknown kind", None)),
+        }
         let request = ClientRequest::CompleteRequest(CompleteRequest::new(request));
         expect_result!(self.forward(request, &context).await?, CompleteResult)
     }
@@ -158,17 +252,27 @@ impl ServerHandler for UpstreamServer {
         Ok(())
     }
 
-    async fn get_task(&self, request: GetTaskParams, context: Context) -> Result<GetTaskResult, ErrorData> {
+    async fn get_task(
+        &self,
+        mut request: GetTaskParams,
+        context: Context,
+    ) -> Result<GetTaskResult, ErrorData> {
+        request.task_id = tasks::own_id(self.upstream(), &context, &request.task_id)?;
         let request = ClientRequest::GetTaskRequest(GetTaskRequest::new(request));
-        expect_result!(self.forward(request, &context).await?, GetTaskResult)
+        let answer = self.forward(request, &context).await?;
+        let mut result: GetTaskResult = expect_result!(answer, GetTaskResult)?;
+        tasks::show(self.upstream(), &context, &mut result.task);
+        Ok(result)
     }
 
-    async fn update_task(&self, request: UpdateTaskParams, context: Context) -> Result<(), ErrorData> {
+    async fn update_task(&self, mut request: UpdateTaskParams, context: Context) -> Result<(), ErrorData> {
+        request.task_id = tasks::own_id(self.upstream(), &context, &request.task_id)?;
         let request = ClientRequest::UpdateTaskRequest(UpdateTaskRequest::new(request));
         self.forward(request, &context).await.map(drop)
     }
 
-    async fn cancel_task(&self, request: CancelTaskParams, context: Context) -> Result<(), ErrorData> {
+    async fn cancel_task(&self, mut request: CancelTaskParams, context: Context) -> Result<(), ErrorData> {
+        request.task_id = tasks::own_id(self.upstream(), &context, &request.task_id)?;
         let request = ClientRequest::CancelTaskRequest(CancelTaskRequest::new(request));
         self.forward(request, &context).await.map(drop)
     }
@@ -180,26 +284,39 @@ impl ServerHandler for UpstreamServer {
             extensions: Default::default(),
         };
         let request = ClientRequest::ListSkillsRequest(request);
-        expect_result!(self.forward(request, &context).await?, ListSkillsResult)
+        let answer = self.forward(request, &context).await?;
+        let mut result: ListSkillsResult = expect_result!(answer, ListSkillsResult)?;
+        self.upstream().prefix().skills(&mut result.skills);
+        Ok(result)
     }
 
     async fn get_skill(
         &self,
-        request: GetSkillRequestParams,
+        mut request: GetSkillRequestParams,
         context: Context,
     ) -> Result<GetSkillResult, ErrorData> {
+        request.uri = self.own_uri(&request.uri)?;
         let request = ClientRequest::GetSkillRequest(GetSkillRequest::new(request));
-        expect_result!(self.forward(request, &context).await?, GetSkillResult)
+        let answer = self.forward(request, &context).await?;
+        let mut result: GetSkillResult = expect_result!(answer, GetSkillResult)?;
+        self.upstream()
+            .prefix()
+            .skills(std::slice::from_mut(&mut result.skill));
+        Ok(result)
     }
 
     async fn read_resource_directory(
         &self,
-        request: ReadResourceDirectoryRequestParams,
+        mut request: ReadResourceDirectoryRequestParams,
         context: Context,
     ) -> Result<ReadResourceDirectoryResult, ErrorData> {
+        request.uri = self.own_uri(&request.uri)?;
         let request = ReadResourceDirectoryRequest::new(request);
         let request = ClientRequest::ReadResourceDirectoryRequest(request);
-        expect_result!(self.forward(request, &context).await?, ListResourcesResult)
+        let answer = self.forward(request, &context).await?;
+        let mut result: ReadResourceDirectoryResult = expect_result!(answer, ListResourcesResult)?;
+        self.upstream().prefix().resources(&mut result.resources);
+        Ok(result)
     }
 
     async fn on_custom_request(

@@ -1,7 +1,5 @@
 //! The client's side of a call: its progress, its log messages, and the questions of the server.
 
-use std::sync::Arc;
-
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rmcp::model::{
@@ -12,9 +10,9 @@ use rmcp::{ErrorData, RoleServer};
 
 use super::call::{Call, CallStep};
 use super::hearing::{Heard, ServerQuestion};
-use super::{capabilities, failure};
+use super::upstream::Upstream;
+use super::{capabilities, failure, tasks};
 use crate::mcp::log_level;
-use crate::metrics::UpstreamMetrics;
 
 type Context = RequestContext<RoleServer>;
 
@@ -28,12 +26,8 @@ pub(super) enum Relayed {
 
 /// Passes on everything that belongs to a call until its end. Questions reach the client if it `may_ask`:
 /// if the connection is that client's alone.
-pub(super) async fn relay(
-    mut call: Call,
-    context: &Context,
-    may_ask: bool,
-    metrics: &Arc<UpstreamMetrics>,
-) -> Relayed {
+pub(super) async fn relay(mut call: Call, context: &Context, may_ask: bool, upstream: &Upstream) -> Relayed {
+    let metrics = upstream.metrics();
     let is_stateless = capabilities::is_stateless(context);
     let mut dialogues = FuturesUnordered::new();
     loop {
@@ -48,7 +42,10 @@ pub(super) async fn relay(
         };
         match step {
             CallStep::Heard(Heard::Progress(progress)) => tell_progress(context, progress).await,
-            CallStep::Heard(Heard::Notice(notice)) => {
+            CallStep::Heard(Heard::Notice(mut notice)) => {
+                if let ServerNotification::TaskStatusNotification(status) = &mut notice {
+                    tasks::show(upstream, context, &mut status.params.task);
+                }
                 if !is_stateless || is_wanted(context, &notice) {
                     tell(context, notice).await;
                 }

@@ -5,7 +5,7 @@
     reason = "rmcp marks logging for a later revision; all five of ours have it"
 )]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rmcp::model::{
     ClientRequest, InputResponses, LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParam,
@@ -20,6 +20,7 @@ use super::connection::UpstreamConnection;
 use super::exchange::Dialog;
 use super::failure::{self, UpstreamFailure};
 use super::options::Isolation;
+use super::own_speaker::OwnSpeaker;
 use super::parked::{self, ParkedCall};
 use super::relay::{Relayed, relay};
 use super::road::Road;
@@ -29,20 +30,32 @@ use super::upstream::Upstream;
 
 type Context = RequestContext<RoleServer>;
 
+/// The source of the lists of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListSource {
+    /// The server.
+    Server,
+    /// Its last answers, which the watcher compares after it has asked.
+    Known,
+}
+
 /// The server behind the gateway, as one client is served it.
-pub(crate) struct UpstreamServer {
+pub(super) struct UpstreamServer {
     upstream: Arc<Upstream>,
+    /// The source of the lists that it answers.
+    source: ListSource,
     /// The connection of a client with a session, from its first call on.
-    own: tokio::sync::Mutex<Option<Arc<Speaker>>>,
+    own: OnceLock<Arc<OwnSpeaker>>,
     /// The log level that the client has set.
     level: Mutex<Option<LoggingLevel>>,
 }
 
 impl UpstreamServer {
-    pub(super) fn new(upstream: Arc<Upstream>) -> UpstreamServer {
+    pub(super) fn new(upstream: Arc<Upstream>, source: ListSource) -> UpstreamServer {
         UpstreamServer {
             upstream,
-            own: tokio::sync::Mutex::default(),
+            source,
+            own: OnceLock::new(),
             level: Mutex::default(),
         }
     }
@@ -94,30 +107,31 @@ impl UpstreamServer {
 
     /// Returns the connection of a client with a session; made anew if it has ended.
     async fn own_speaker(&self, context: &Context) -> Result<Arc<Speaker>, ErrorData> {
-        let mut own = self.own.lock().await;
-        let mut is_another = false;
-        if let Some(speaker) = &*own {
+        let speakers = &self.upstream.speakers;
+        let own = self.own.get_or_init(|| speakers.register());
+        own.used();
+        let mut slot = own.slot.lock().await;
+        if let Some(speaker) = &*slot {
             if !speaker.connection.lost().is_set() {
                 return Ok(speaker.clone());
             }
-            is_another = true;
+            own.note_lost_state();
             // Its place is free before the next one is taken.
-            *own = None;
+            *slot = None;
         }
         let version = context.protocol_version();
         let handshake = Handshake::Initialize(version.unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE));
         let key = ClientKey::of(context);
-        let speakers = &self.upstream.speakers;
         let speaker = speakers
             .open(&self.upstream, key, client_of(context), handshake)
             .await?;
         let speaker = Arc::new(speaker);
-        *own = Some(speaker.clone());
-        drop(own);
+        *slot = Some(speaker.clone());
+        drop(slot);
         if let Some(level) = self.level() {
             set_level(&speaker.connection, level).await;
         }
-        if is_another {
+        if own.take_lost_state() {
             tell_lost_state(context).await;
         }
         Ok(speaker)
@@ -125,7 +139,15 @@ impl UpstreamServer {
 
     /// Returns the connection of a client with a session, if it has one now.
     pub(super) async fn opened_speaker(&self) -> Option<Arc<Speaker>> {
-        self.own.lock().await.clone()
+        match self.own.get() {
+            Some(own) => own.slot.lock().await.clone(),
+            None => None,
+        }
+    }
+
+    /// The source of the lists that it answers.
+    pub(super) fn source(&self) -> ListSource {
+        self.source
     }
 
     pub(super) fn upstream(&self) -> &Upstream {
@@ -214,7 +236,7 @@ impl UpstreamServer {
             Ok(call) => call,
             Err(error) => return Err(failure::answer_of(error)),
         };
-        let relayed = relay(call, context, self.upstream.may_ask(&road), metrics).await;
+        let relayed = relay(call, context, self.upstream.may_ask(&road), &self.upstream).await;
         metrics.call_time.record(began.elapsed());
         self.settle(road, relayed, context)
     }
@@ -235,7 +257,7 @@ impl UpstreamServer {
         if let Some(refusal) = refused {
             return Err(refusal);
         }
-        let relayed = relay(parked.call, context, true, self.upstream.metrics()).await;
+        let relayed = relay(parked.call, context, true, &self.upstream).await;
         self.settle(parked.road, relayed, context)
     }
 

@@ -1,7 +1,7 @@
 //! The connections that are a single client's.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rmcp::model::ClientConfig;
@@ -12,6 +12,7 @@ use super::capabilities;
 use super::connect::{Handshake, Introduction, connect};
 use super::connection::UpstreamConnection;
 use super::failure::UpstreamFailure;
+use super::own_speaker::OwnSpeaker;
 use super::upstream::Upstream;
 use crate::mcp::caller_beside;
 use crate::metrics::UpstreamMetrics;
@@ -39,15 +40,18 @@ impl ClientKey {
     pub(super) fn of(context: &RequestContext<RoleServer>) -> ClientKey {
         let client = capabilities::client_of(context);
         ClientKey {
-            principal: match caller_beside(&context.extensions) {
-                Some(caller) if !caller.principal().is_anonymous() => {
-                    Some(caller.principal().id().to_owned())
-                }
-                _ => None,
-            },
+            principal: principal_of(context),
             // A client whose capabilities cannot be written has none in common with others.
             capabilities: serde_json::to_string(&client.capabilities).unwrap_or_default(),
         }
+    }
+}
+
+/// Returns the principal of a request; none for a caller without a name.
+pub(super) fn principal_of(context: &RequestContext<RoleServer>) -> Option<String> {
+    match caller_beside(&context.extensions) {
+        Some(caller) if !caller.principal().is_anonymous() => Some(caller.principal().id().to_owned()),
+        _ => None,
     }
 }
 
@@ -93,15 +97,21 @@ pub(super) struct Speakers {
     counts: Arc<Mutex<HashMap<String, usize>>>,
     /// The longest idle first.
     idle: Mutex<Vec<IdleSpeaker>>,
+    /// Those of clients with a session.
+    own: Mutex<Vec<Weak<OwnSpeaker>>>,
+    /// The time without a call after which these are closed.
+    idle_time: Duration,
     metrics: Arc<UpstreamMetrics>,
 }
 
 impl Speakers {
-    pub(super) fn new(metrics: Arc<UpstreamMetrics>) -> Speakers {
+    pub(super) fn new(metrics: Arc<UpstreamMetrics>, idle_time: Duration) -> Speakers {
         Speakers {
             places: Arc::new(Semaphore::new(SPEAKERS_MAX)),
             counts: Arc::default(),
             idle: Mutex::default(),
+            own: Mutex::default(),
+            idle_time,
             metrics,
         }
     }
@@ -207,8 +217,23 @@ impl Speakers {
         idle.push(IdleSpeaker { speaker, since });
     }
 
+    /// Makes the place of a client's own connection, which is closed while the client makes no call.
+    pub(super) fn register(&self) -> Arc<OwnSpeaker> {
+        let own = OwnSpeaker::new();
+        let mut all = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::downgrade(&own));
+        own
+    }
+
     /// Closes connections that have been idle for long.
     pub(super) fn close_idle(&self) {
         self.idle().retain(|entry| entry.since.elapsed() < IDLE_TIME);
+        // Those of sessions that have ended are forgotten.
+        let mut all = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|own| own.strong_count() > 0);
+        let all: Vec<Arc<OwnSpeaker>> = all.iter().flat_map(Weak::upgrade).collect();
+        for own in all {
+            own.close_if_idle(self.idle_time);
+        }
     }
 }

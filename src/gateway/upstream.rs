@@ -1,22 +1,25 @@
 //! The server behind the gateway: its options, the connection of the watcher, and the limits of all
 //! connections.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rmcp::ErrorData;
-use rmcp::model::{ProtocolVersion, ServerPeerInfo, Tool};
+use rmcp::model::{ProtocolVersion, ServerPeerInfo};
 use tokio::sync::{Semaphore, watch};
 
 use super::connection::UpstreamConnection;
 use super::failure::UpstreamFailure;
-use super::options::{GatewayOptions, Isolation};
+use super::known_lists::KnownLists;
+use super::options::{Isolation, UpstreamOptions};
 use super::parked::ParkedCalls;
+use super::prefix::Prefix;
 use super::report;
 use super::report::UpstreamHistory;
 use super::road::Road;
 use super::speakers::Speakers;
+use super::task_ids::TaskIds;
+use crate::ResourceUri;
 use crate::client::Target;
 use crate::http::api::{UpstreamKind, UpstreamReport, UpstreamState};
 use crate::metrics::UpstreamMetrics;
@@ -27,17 +30,23 @@ const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 /// Requests under way at once. Those beyond are refused.
 const CALLS_MAX: usize = 1_000;
 
+/// The label of a server that has no name of the configuration.
+const UNNAMED: &str = "server";
+
 /// The server behind the gateway.
 pub(super) struct Upstream {
-    options: GatewayOptions,
+    options: UpstreamOptions,
+    /// Stands before its tools, prompts and resources.
+    prefix: Prefix,
+    /// True if the gateway has other servers, too.
+    is_one_of_several: bool,
     metrics: Arc<UpstreamMetrics>,
     /// The connection of the watcher, while there is one.
     connection: watch::Sender<Option<Arc<UpstreamConnection>>>,
     /// What the server said of itself last.
     info: Mutex<Arc<ServerPeerInfo>>,
-    /// The tools as they were listed last, by name: the schema of a tool says which of its arguments are
-    /// headers, too.
-    tools: Mutex<HashMap<String, Tool>>,
+    pub(super) lists: KnownLists,
+    pub(super) tasks: TaskIds,
     /// The events that its report tells.
     history: UpstreamHistory,
     /// Places of requests.
@@ -47,26 +56,48 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    pub(super) fn new(options: GatewayOptions) -> Arc<Upstream> {
-        let metrics = Arc::new(UpstreamMetrics::new());
+    pub(super) fn new(options: UpstreamOptions, is_one_of_several: bool) -> Arc<Upstream> {
+        let metrics = Arc::new(UpstreamMetrics::new(options.name.as_deref().unwrap_or(UNNAMED)));
+        let prefix = Prefix::new(options.name.clone().filter(|_| options.has_prefix));
         Arc::new(Upstream {
+            lists: KnownLists::new(prefix.clone(), options.stale_lists, options.tool_pinning),
+            speakers: Speakers::new(metrics.clone(), options.speaker_idle),
+            prefix,
+            is_one_of_several,
             options,
             connection: watch::Sender::new(None),
             info: Mutex::new(Arc::new(ServerPeerInfo::new(
                 ProtocolVersion::default(),
                 Default::default(),
             ))),
-            tools: Mutex::default(),
+            tasks: TaskIds::new(),
             history: UpstreamHistory::default(),
             places: Arc::new(Semaphore::new(CALLS_MAX)),
-            speakers: Speakers::new(metrics.clone()),
             parked: ParkedCalls::new(metrics.clone()),
             metrics,
         })
     }
 
-    pub(super) fn options(&self) -> &GatewayOptions {
+    pub(super) fn options(&self) -> &UpstreamOptions {
         &self.options
+    }
+
+    pub(super) fn prefix(&self) -> &Prefix {
+        &self.prefix
+    }
+
+    pub(super) fn is_one_of_several(&self) -> bool {
+        self.is_one_of_several
+    }
+
+    /// Returns true if a resource may be one of this server's.
+    pub(super) fn owns(&self, uri: &ResourceUri) -> bool {
+        self.prefix.own_uri(uri.as_str()).is_some()
+    }
+
+    /// Returns the name in messages to the operator.
+    pub(super) fn label(&self) -> &str {
+        self.options.name.as_deref().unwrap_or(UNNAMED)
     }
 
     pub(super) fn metrics(&self) -> &Arc<UpstreamMetrics> {
@@ -82,21 +113,10 @@ impl Upstream {
         self.held_info().clone()
     }
 
-    /// Takes note of the list of tools.
-    pub(super) fn listed_tools(&self, tools: &[Tool]) {
-        let tools = tools.iter().map(|tool| (tool.name.to_string(), tool.clone()));
-        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools.collect();
-    }
-
-    /// Returns a tool as it was listed last.
-    pub(super) fn tool(&self, name: &str) -> Option<Tool> {
-        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        tools.get(name).cloned()
-    }
-
     /// Sets the connection of the watcher.
     pub(super) fn connected(&self, connection: Arc<UpstreamConnection>) {
         self.held_info().clone_from(connection.info());
+        self.lists.connected();
         self.connection.send_replace(Some(connection));
         self.metrics.up.set(1);
     }
@@ -105,6 +125,7 @@ impl Upstream {
     pub(super) fn disconnected(&self) {
         // Before anything else: requests wait for the next connection from here on.
         self.connection.send_replace(None);
+        self.lists.lost();
         self.metrics.up.set(0);
     }
 
@@ -127,12 +148,11 @@ impl Upstream {
 
     /// Returns the present state.
     pub(super) fn report(&self) -> UpstreamReport {
-        // One that has ended stays here until the watcher comes to take it away.
-        let connection = self.connection.borrow().clone();
-        let connection = connection.filter(|connection| !connection.lost().is_set());
+        let connection = self.connected_now();
         let info = self.info();
         let target = &self.options.target;
         let name = match &info.server_info {
+            _ if self.options.name.is_some() => self.label().to_owned(),
             Some(server) if !server.name.is_empty() => report::shown(&server.name),
             _ => report::shown(&target.to_string()),
         };
@@ -159,6 +179,13 @@ impl Upstream {
             parked: self.parked.count(),
             isolation: self.options.isolation.name(),
         }
+    }
+
+    /// Returns the connection of the watcher, if there is one now.
+    pub(super) fn connected_now(&self) -> Option<Arc<UpstreamConnection>> {
+        // One that has ended stays here until the watcher comes to take it away.
+        let connection = self.connection.borrow().clone();
+        connection.filter(|connection| !connection.lost().is_set())
     }
 
     /// Returns the connection of the watcher, for which it waits a while.

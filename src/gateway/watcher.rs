@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -14,11 +14,13 @@ use super::capabilities;
 use super::change_notices::{ChangeNotices, Noticed};
 use super::connect::{Handshake, Introduction, connect};
 use super::connection::UpstreamConnection;
+use super::followers::{FollowedResources, Follower};
+use super::lists;
 use super::upstream::Upstream;
 use crate::backoff::{doubled, shortened};
 use crate::client::ConnectError;
-use crate::mcp::{FollowSubscriptions, Wrap};
-use crate::{BoxFuture, PublishError, ResourceUri};
+use crate::mcp::Wrap;
+use crate::{PublishError, ResourceUri};
 
 /// The waits between attempts to connect: the first, and the longest. Each is shortened by up to a half.
 const RECONNECT_FIRST: Duration = Duration::from_millis(200);
@@ -34,8 +36,8 @@ const GATHER_TIME: Duration = Duration::from_millis(100);
 /// The interval between two looks right after a change. It doubles up to the configured one.
 const POLL_FIRST: Duration = Duration::from_secs(1);
 
-/// The time that a subscription of a client waits until the server has been asked to announce changes.
-const FOLLOW_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that the server may take to begin or end an announcement.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Subscriptions that wait for the watcher. A client beyond them is subscribed at once; its resources are
 /// then found at the next look.
@@ -57,40 +59,10 @@ pub(super) struct UpstreamWatcher {
     interval: Duration,
 }
 
-/// Resources that a client subscribes to.
-struct FollowedResources {
-    uris: Vec<ResourceUri>,
-    done: oneshot::Sender<()>,
-}
-
-/// Tells the watcher which resources clients subscribe to.
-struct Follower(mpsc::Sender<FollowedResources>);
-
-impl FollowSubscriptions for Follower {
-    fn follow(&self, uris: Vec<ResourceUri>) -> BoxFuture<()> {
-        let (done, is_done) = oneshot::channel();
-        let sent = self.0.try_send(FollowedResources { uris, done });
-        Box::pin(async move {
-            if sent.is_ok() && tokio::time::timeout(FOLLOW_TIMEOUT, is_done).await.is_err() {
-                tracing::debug!(
-                    "the server has not taken a subscription yet; its client is served meanwhile"
-                );
-            }
-        })
-    }
-}
-
 impl UpstreamWatcher {
-    /// Connects for the first time.
-    ///
-    /// # Errors
-    /// The reason that the server cannot be reached.
-    pub(super) async fn connect(
-        wrap: Wrap,
-        upstream: Arc<Upstream>,
-    ) -> Result<UpstreamWatcher, ConnectError> {
+    pub(super) fn new(wrap: Wrap, upstream: Arc<Upstream>) -> UpstreamWatcher {
         let (follow, followed) = mpsc::channel(FOLLOWED_MAX);
-        let watcher = UpstreamWatcher {
+        UpstreamWatcher {
             wrap,
             upstream,
             signals: Arc::default(),
@@ -100,14 +72,31 @@ impl UpstreamWatcher {
             silent: BTreeSet::new(),
             stream: None,
             interval: POLL_FIRST,
-        };
-        let connection = watcher.open().await?;
-        watcher.upstream.connected(connection);
-        Ok(watcher)
+        }
     }
 
-    pub(super) fn follower(&self) -> Arc<dyn FollowSubscriptions> {
-        Arc::new(Follower(self.follow.clone()))
+    /// Connects for the first time.
+    ///
+    /// # Errors
+    /// The reason that the server cannot be reached.
+    pub(super) async fn connect(&self) -> Result<(), ConnectError> {
+        match self.open().await {
+            Ok(connection) => {
+                self.upstream.connected(connection);
+                Ok(())
+            }
+            Err(error) => {
+                self.upstream.failed(&error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn follower(&self) -> Follower {
+        Follower {
+            upstream: self.upstream.clone(),
+            watcher: self.follow.clone(),
+        }
     }
 
     async fn open(&self) -> Result<Arc<UpstreamConnection>, ConnectError> {
@@ -122,20 +111,24 @@ impl UpstreamWatcher {
     /// Keeps the connection until the bus stops.
     pub(super) async fn keep(mut self) {
         let mut failures = 0;
-        while let Ok(connection) = self.upstream.connection().await {
-            let began = Instant::now();
-            if self.serve(&connection).await.is_err() {
-                return;
+        loop {
+            if let Some(connection) = self.upstream.connected_now() {
+                let began = Instant::now();
+                if self.serve(&connection).await.is_err() {
+                    return;
+                }
+                // A server that ends at once each time is not started in a tight loop.
+                if began.elapsed() >= STABLE_AFTER {
+                    failures = 0;
+                }
+                self.upstream.failed("the connection ended");
+                tracing::warn!(
+                    upstream = self.upstream.label(),
+                    "the connection to the server behind the gateway ended; it is made anew"
+                );
             }
             self.upstream.disconnected();
             self.end_stream();
-            drop(connection);
-            // A server that ends at once each time is not started in a tight loop.
-            if began.elapsed() >= STABLE_AFTER {
-                failures = 0;
-            }
-            self.upstream.failed("the connection ended");
-            tracing::warn!("the connection to the server behind the gateway ended; it is made anew");
             if !self.reconnect(&mut failures).await {
                 return;
             }
@@ -143,28 +136,58 @@ impl UpstreamWatcher {
     }
 
     /// Connects again, however long that takes. Returns false once the bus has stopped.
-    async fn reconnect(&mut self, failures: &mut u32) -> bool {
+    async fn reconnect(&mut self, failures: &mut usize) -> bool {
+        let stale_at = Instant::now() + self.upstream.options().stale_lists;
+        let mut are_stale = false;
         loop {
-            let wait = doubled(RECONNECT_FIRST, RECONNECT_MAX, *failures);
+            let mut wait = doubled(
+                RECONNECT_FIRST,
+                RECONNECT_MAX,
+                u32::try_from(*failures).unwrap_or(u32::MAX),
+            );
+            if *failures >= self.upstream.options().restart_max {
+                wait = RECONNECT_MAX;
+            }
             *failures = failures.saturating_add(1);
             let random = getrandom::u32().unwrap_or(u32::MAX);
-            tokio::select! {
-                () = tokio::time::sleep(shortened(wait, random)) => {}
-                _ = self.wrap.bus().stopped() => return false,
+            let due = Instant::now() + shortened(wait, random);
+            if !are_stale && stale_at < due {
+                are_stale = true;
+                if !self.wait_until(stale_at).await || self.wrap.refresh_lists().await.is_err() {
+                    return false;
+                }
+            }
+            if !self.wait_until(due).await {
+                return false;
             }
             match self.open().await {
                 Ok(connection) => {
                     // Before it is there: a report of a server that is up again counts this restart.
                     self.upstream.restarted();
                     self.upstream.connected(connection);
-                    tracing::info!("the server behind the gateway is connected again");
+                    tracing::info!(
+                        upstream = self.upstream.label(),
+                        "the server behind the gateway is connected again"
+                    );
                     return true;
                 }
                 Err(error) => {
                     self.upstream.failed(&error.to_string());
-                    tracing::warn!(%error, "the server behind the gateway cannot be reached");
+                    tracing::warn!(
+                        upstream = self.upstream.label(),
+                        %error,
+                        "the server behind the gateway cannot be reached"
+                    );
                 }
             }
+        }
+    }
+
+    /// Waits. Returns false once the bus has stopped.
+    async fn wait_until(&self, due: Instant) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep_until(due) => true,
+            _ = self.wrap.bus().stopped() => false,
         }
     }
 
@@ -188,13 +211,13 @@ impl UpstreamWatcher {
     /// The bus has stopped.
     async fn work(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         // Those of clients that subscribed over earlier connections.
-        let subscribed = self.wrap.subscribed().await?;
+        let subscribed = self.subscribed().await?;
         // No announcement outlives its connection.
         self.announced.clear();
         self.silent.clear();
         self.announce(connection, subscribed.clone()).await;
         self.upstream.metrics().looks_connected.increment(1);
-        self.wrap.refresh_lists().await?;
+        self.look_at_lists().await?;
         self.wrap.refresh_resources(subscribed).await?;
         self.interval = POLL_FIRST;
         let mut due = Instant::now() + self.interval;
@@ -228,13 +251,37 @@ impl UpstreamWatcher {
         self.upstream.metrics().looks_noticed.increment(1);
         // Lists first: they say which resources there are.
         if noticed.lists {
-            self.wrap.refresh_lists().await?;
+            self.look_at_lists().await?;
         }
         if noticed.is_overfull {
-            return self.wrap.refresh_subscribed().await;
+            let subscribed = self.subscribed().await?;
+            return self.wrap.refresh_resources(subscribed).await;
         }
-        let uris = noticed.uris.iter().flat_map(|uri| ResourceUri::new(uri).ok());
+        let prefix = self.upstream.prefix();
+        let uris = noticed
+            .uris
+            .iter()
+            .flat_map(|uri| ResourceUri::new(&prefix.uri(uri)).ok());
         self.wrap.refresh_resources(uris.collect()).await
+    }
+
+    /// Looks at the lists of this server. Those of the others are taken as they are known.
+    async fn look_at_lists(&self) -> Result<(), PublishError> {
+        lists::renew(&self.upstream).await;
+        self.wrap.refresh_lists().await
+    }
+
+    /// Returns the resources of this server that clients are subscribed to.
+    async fn subscribed(&self) -> Result<Vec<ResourceUri>, PublishError> {
+        let mut subscribed = self.wrap.subscribed().await?;
+        subscribed.retain(|uri| self.upstream.owns(uri));
+        Ok(subscribed)
+    }
+
+    /// Returns a resource as the server names it.
+    fn own(&self, uri: &ResourceUri) -> Option<String> {
+        let own = self.upstream.prefix().own_uri(uri.as_str());
+        own.map(str::to_owned)
     }
 
     /// Looks at everything, since a server may announce nothing, or not everything.
@@ -242,11 +289,11 @@ impl UpstreamWatcher {
         self.upstream.metrics().looks_timed.increment(1);
         self.upstream.speakers.close_idle();
         self.upstream.parked.end_expired();
-        let subscribed = self.wrap.subscribed().await?;
+        let subscribed = self.subscribed().await?;
         // Compared over the whole look: which of the resources changed makes no difference here.
         let before = self.wrap.bus().etags(subscribed.clone()).await?;
         self.wrap.refresh_resources(subscribed.clone()).await?;
-        self.wrap.refresh_lists().await?;
+        self.look_at_lists().await?;
         let after = self.wrap.bus().etags(subscribed.clone()).await?;
         self.interval = match before == after {
             true => (self.interval * 2).min(self.upstream.options().poll.max(POLL_FIRST)),
@@ -261,9 +308,9 @@ impl UpstreamWatcher {
     /// Has the server announce changes of these resources, too.
     async fn announce(&mut self, connection: &Arc<UpstreamConnection>, uris: Vec<ResourceUri>) {
         let mut fresh = Vec::new();
-        for uri in uris {
-            if !self.announced.contains(uri.as_str()) && !self.silent.contains(uri.as_str()) {
-                fresh.push(uri.to_string());
+        for own in uris.iter().flat_map(|uri| self.own(uri)) {
+            if !self.announced.contains(&own) && !self.silent.contains(&own) {
+                fresh.push(own);
             }
         }
         let resources = connection.info().capabilities.resources.as_ref();
@@ -313,7 +360,7 @@ impl UpstreamWatcher {
             return;
         }
         // Bounded: the watcher has other work, and the next look tries again.
-        match tokio::time::timeout(FOLLOW_TIMEOUT, connection.peer().listen(filter)).await {
+        match tokio::time::timeout(ANNOUNCE_TIMEOUT, connection.peer().listen(filter)).await {
             Ok(Ok(mut stream)) => {
                 let running = tokio::spawn(async move {
                     // Its notices were heard on the transport; this only makes room for the next.
@@ -335,12 +382,12 @@ impl UpstreamWatcher {
 
     /// Ends the announcements of resources that have no subscribers any more.
     async fn renounce(&mut self, connection: &Arc<UpstreamConnection>, subscribed: &[ResourceUri]) {
-        let kept: BTreeSet<&str> = subscribed.iter().map(ResourceUri::as_str).collect();
-        self.silent.retain(|uri| kept.contains(uri.as_str()));
+        let kept: BTreeSet<String> = subscribed.iter().flat_map(|uri| self.own(uri)).collect();
+        self.silent.retain(|uri| kept.contains(uri));
         let ended: Vec<String> = self
             .announced
             .iter()
-            .filter(|uri| !kept.contains(uri.as_str()))
+            .filter(|uri| !kept.contains(*uri))
             .cloned()
             .collect();
         // Not at once with the last subscriber, who often comes back at the next moment.
@@ -366,7 +413,7 @@ impl Drop for UpstreamWatcher {
 #[expect(deprecated, reason = "the older revisions have no other subscription")]
 async fn subscribe(connection: &UpstreamConnection, uri: &str) -> bool {
     let subscribing = connection.peer().subscribe(SubscribeRequestParams::new(uri));
-    match tokio::time::timeout(FOLLOW_TIMEOUT, subscribing).await {
+    match tokio::time::timeout(ANNOUNCE_TIMEOUT, subscribing).await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
             tracing::debug!(%error, uri, "the server does not announce changes of a resource");
@@ -379,7 +426,7 @@ async fn subscribe(connection: &UpstreamConnection, uri: &str) -> bool {
 #[expect(deprecated, reason = "the older revisions have no other subscription")]
 async fn unsubscribe(connection: &UpstreamConnection, uri: &str) {
     let unsubscribing = connection.peer().unsubscribe(UnsubscribeRequestParams::new(uri));
-    if let Ok(Err(error)) = tokio::time::timeout(FOLLOW_TIMEOUT, unsubscribing).await {
+    if let Ok(Err(error)) = tokio::time::timeout(ANNOUNCE_TIMEOUT, unsubscribing).await {
         tracing::debug!(%error, uri, "a subscription at the server could not be ended");
     }
 }

@@ -107,7 +107,7 @@ mod tests {
             drop((
                 HttpMetrics::new(),
                 McpMetrics::new("http"),
-                UpstreamMetrics::new(),
+                UpstreamMetrics::new("server"),
             ));
         });
         handle.render()

@@ -1,5 +1,7 @@
 //! The metrics of a gateway: of the server behind it, and of the connections to it.
 
+use std::sync::Arc;
+
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 metric_table! {
@@ -44,25 +46,26 @@ pub(crate) struct UpstreamMetrics {
 }
 
 impl UpstreamMetrics {
-    pub(crate) fn new() -> UpstreamMetrics {
+    /// Registers the metrics of the server with this name, which the operator gave it.
+    pub(crate) fn new(upstream: &str) -> UpstreamMetrics {
         describe();
-        // Without a label for the server: a gateway has one, and its name may come from outside.
+        let upstream: Arc<str> = upstream.into();
         UpstreamMetrics {
-            up: gauge!(UP),
-            restarts: counter!(RESTARTS),
-            answered: counter!(CALLS, "result" => "answered"),
-            refused: counter!(CALLS, "result" => "refused"),
-            failed: counter!(CALLS, "result" => "failed"),
-            call_time: histogram!(CALL_TIME),
-            in_flight: gauge!(IN_FLIGHT),
-            subscriptions: gauge!(SUBSCRIPTIONS),
-            looks_noticed: counter!(LOOKS, "reason" => "notice"),
-            looks_timed: counter!(LOOKS, "reason" => "interval"),
-            looks_connected: counter!(LOOKS, "reason" => "connection"),
-            speakers: gauge!(SPEAKERS),
-            parked: gauge!(PARKED),
-            refused_requests: counter!(REFUSED),
-            notices_dropped: counter!(DROPPED),
+            up: gauge!(UP, "upstream" => upstream.clone()),
+            restarts: counter!(RESTARTS, "upstream" => upstream.clone()),
+            answered: counter!(CALLS, "upstream" => upstream.clone(), "result" => "answered"),
+            refused: counter!(CALLS, "upstream" => upstream.clone(), "result" => "refused"),
+            failed: counter!(CALLS, "upstream" => upstream.clone(), "result" => "failed"),
+            call_time: histogram!(CALL_TIME, "upstream" => upstream.clone()),
+            in_flight: gauge!(IN_FLIGHT, "upstream" => upstream.clone()),
+            subscriptions: gauge!(SUBSCRIPTIONS, "upstream" => upstream.clone()),
+            looks_noticed: counter!(LOOKS, "upstream" => upstream.clone(), "reason" => "notice"),
+            looks_timed: counter!(LOOKS, "upstream" => upstream.clone(), "reason" => "interval"),
+            looks_connected: counter!(LOOKS, "upstream" => upstream.clone(), "reason" => "connection"),
+            speakers: gauge!(SPEAKERS, "upstream" => upstream.clone()),
+            parked: gauge!(PARKED, "upstream" => upstream.clone()),
+            refused_requests: counter!(REFUSED, "upstream" => upstream.clone()),
+            notices_dropped: counter!(DROPPED, "upstream" => upstream),
         }
     }
 }

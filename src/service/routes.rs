@@ -15,7 +15,7 @@ use hyper::{Request, Response};
 use tower_service::Service;
 
 use crate::auth::ProtectedResource;
-use crate::gateway::UpstreamServer;
+use crate::gateway::GatewayServer;
 use crate::http::api::{self, Api, ClusterView};
 use crate::http::problem::Problem;
 use crate::http::{Access, Page, RequestBody, ServiceRoute, SharedLimits};
@@ -69,7 +69,7 @@ impl Service<Request<Body>> for OfOnePath {
 #[derive(Clone)]
 pub(super) enum McpEndpoint {
     Bus(Endpoint),
-    Gateway(Endpoint<WrappedServers<UpstreamServer>>),
+    Gateway(Endpoint<WrappedServers<GatewayServer>>),
 }
 
 impl McpEndpoint {

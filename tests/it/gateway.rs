@@ -6,6 +6,7 @@
 )]
 
 mod client;
+mod several;
 mod storm;
 mod workshop;
 

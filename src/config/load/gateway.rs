@@ -100,7 +100,10 @@ mod tests {
     #[test]
     fn mistakes_of_servers_are_named() {
         for (table, expected) in [
-            ("[gateway.upstream.A]\ncommand = ['a']", "for \"gateway.upstream.name\""),
+            (
+                "[gateway.upstream.A]\ncommand = ['a']",
+                "for \"gateway.upstream.name\"",
+            ),
             ("[gateway.upstream.a]", "needs exactly one of command, url"),
             (
                 "[gateway.upstream.a]\ncommand = ['a']\nurl = 'b'",

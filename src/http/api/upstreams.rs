@@ -37,7 +37,8 @@ pub enum UpstreamState {
 /// The state of a server behind a gateway.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct UpstreamReport {
-    /// The name that the server gives itself, else its address or program.
+    /// The name that the configuration gives the server; without one the name that it gives itself, else its
+    /// address or program.
     pub name: String,
     /// The way in which it is reached.
     pub kind: UpstreamKind,

@@ -1,0 +1,228 @@
+//! All servers behind a gateway as one client is served them: each request goes to the server that its name,
+//! URI or task belongs to, and the lists of all are one.
+
+#![expect(
+    deprecated,
+    reason = "rmcp marks logging for a later revision; all five of ours have it"
+)]
+
+use futures_util::future::join_all;
+use rmcp::model::*;
+use rmcp::service::{NotificationContext, RequestContext};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+
+use super::lists::{self, Page};
+use super::merged_info::merged_info;
+use super::server::UpstreamServer;
+use super::speakers::principal_of;
+
+type Context = RequestContext<RoleServer>;
+
+/// The servers behind a gateway, as one client is served them.
+pub(crate) struct GatewayServer {
+    /// In the order in which their items are listed; at least one.
+    servers: Vec<UpstreamServer>,
+}
+
+/// Forwards a request to the server that a part of it names.
+macro_rules! routed {
+    ($($name:ident($kind:ty) -> $result:ty = $route:ident($($field:ident).+);)+) => {
+        $(async fn $name(&self, request: $kind, context: Context) -> Result<$result, ErrorData> {
+            self.$route(&request.$($field).+)?.$name(request, context).await
+        })+
+    };
+}
+
+/// Forwards a request for a task to the server that has made it.
+macro_rules! routed_by_task {
+    ($($name:ident($kind:ty) -> $result:ty;)+) => {
+        $(async fn $name(&self, request: $kind, context: Context) -> Result<$result, ErrorData> {
+            self.of_task(&request.task_id, &context)?.$name(request, context).await
+        })+
+    };
+}
+
+/// Answers one list with the items of all servers.
+macro_rules! merged_lists {
+    ($($name:ident.$items:ident -> $result:ident;)+) => {
+        $(async fn $name(&self, page: Page, context: Context) -> Result<$result, ErrorData> {
+            lists::refuse_cursor(page)?;
+            let asked = self.servers.iter().map(|server| server.$name(None, context.clone()));
+            let mut merged = Vec::new();
+            for listed in join_all(asked).await {
+                merged.extend(listed?.$items);
+            }
+            Ok($result::with_all_items(merged))
+        })+
+    };
+}
+
+impl GatewayServer {
+    pub(super) fn new(servers: Vec<UpstreamServer>) -> GatewayServer {
+        GatewayServer { servers }
+    }
+
+    /// Returns the only server; none where there are several.
+    fn only(&self) -> Option<&UpstreamServer> {
+        match self.servers.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Returns the server that has an item: by its list, and else by the prefix of the name.
+    fn of_item(
+        &self,
+        name: &str,
+        is_listed: impl Fn(&UpstreamServer) -> bool,
+        kind: &str,
+    ) -> Result<&UpstreamServer, ErrorData> {
+        if let Some(only) = self.only() {
+            return Ok(only);
+        }
+        // The names of one without a prefix may begin with that of another one, which then has the item.
+        let listed = self.servers.iter().find(|server| is_listed(server));
+        let named = |server: &&UpstreamServer| server.upstream().prefix().may_have_item(name);
+        listed
+            .or_else(|| self.servers.iter().find(named))
+            .ok_or_else(|| ErrorData::invalid_params(format!("Unknown {kind}: {name}"), None))
+    }
+
+    fn of_tool(&self, name: &str) -> Result<&UpstreamServer, ErrorData> {
+        let is_listed = |server: &UpstreamServer| server.upstream().lists.tool_name(name).is_some();
+        self.of_item(name, is_listed, "tool")
+    }
+
+    fn of_prompt(&self, name: &str) -> Result<&UpstreamServer, ErrorData> {
+        let is_listed = |server: &UpstreamServer| server.upstream().lists.prompt_name(name).is_some();
+        self.of_item(name, is_listed, "prompt")
+    }
+
+    fn of_uri(&self, uri: &str) -> Result<&UpstreamServer, ErrorData> {
+        if let Some(only) = self.only() {
+            return Ok(only);
+        }
+        let has_prefix = |server: &&UpstreamServer| {
+            let prefix = server.upstream().prefix();
+            !prefix.is_none() && prefix.own_uri(uri).is_some()
+        };
+        let without_prefix = |server: &&UpstreamServer| server.upstream().prefix().is_none();
+        self.servers
+            .iter()
+            .find(has_prefix)
+            .or_else(|| self.servers.iter().find(without_prefix))
+            .ok_or_else(|| lists::unknown_resource(uri))
+    }
+
+    fn of_task(&self, id: &str, context: &Context) -> Result<&UpstreamServer, ErrorData> {
+        let principal = principal_of(context);
+        let found = self
+            .servers
+            .iter()
+            .find(|server| server.upstream().tasks.open(principal.as_deref(), id).is_some());
+        found.ok_or_else(|| ErrorData::invalid_params(format!("Unknown task: {id}"), None))
+    }
+
+    fn of_reference(&self, reference: &Reference) -> Result<&UpstreamServer, ErrorData> {
+        match reference {
+            Reference::Resource(template) => self.of_uri(&template.uri),
+            Reference::Prompt(prompt) => self.of_prompt(&prompt.name),
+            _ => Err(ErrorData::invalid_params("ref is of an unknown kind", None)),
+        }
+    }
+}
+
+impl ServerHandler for GatewayServer {
+    merged_lists! {
+        list_resources.resources -> ListResourcesResult;
+        list_resource_templates.resource_templates -> ListResourceTemplatesResult;
+        list_tools.tools -> ListToolsResult;
+        list_prompts.prompts -> ListPromptsResult;
+    }
+
+    routed! {
+        read_resource(ReadResourceRequestParams) -> ReadResourceResponse = of_uri(uri);
+        call_tool(CallToolRequestParams) -> CallToolResponse = of_tool(name);
+        get_prompt(GetPromptRequestParams) -> GetPromptResponse = of_prompt(name);
+        complete(CompleteRequestParams) -> CompleteResult = of_reference(r#ref);
+        get_skill(GetSkillRequestParams) -> GetSkillResult = of_uri(uri);
+        read_resource_directory(ReadResourceDirectoryRequestParams) -> ReadResourceDirectoryResult = of_uri(uri);
+    }
+
+    routed_by_task! {
+        get_task(GetTaskParams) -> GetTaskResult;
+        update_task(UpdateTaskParams) -> ();
+        cancel_task(CancelTaskParams) -> ();
+    }
+
+    fn get_info(&self) -> InitializeResult {
+        let infos = self.servers.iter().map(ServerHandler::get_info).collect();
+        let labels = self.servers.iter().map(|server| server.upstream().label());
+        match self.only() {
+            Some(only) => only.get_info(),
+            None => merged_info(infos, labels.collect()),
+        }
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.servers.iter().find_map(|server| server.get_tool(name))
+    }
+
+    async fn list_skills(&self, page: Page, context: Context) -> Result<ListSkillsResult, ErrorData> {
+        if let Some(only) = self.only() {
+            return only.list_skills(page, context).await;
+        }
+        lists::refuse_cursor(page)?;
+        let asked = self
+            .servers
+            .iter()
+            .map(|server| server.list_skills(None, context.clone()));
+        let mut merged = ListSkillsResult::default();
+        for listed in join_all(asked).await {
+            match listed {
+                Ok(listed) => merged.skills.extend(listed.skills),
+                // Most servers have no skills.
+                Err(error) => tracing::debug!(%error, "a server behind the gateway lists no skills"),
+            }
+        }
+        Ok(merged)
+    }
+
+    async fn set_level(&self, request: SetLevelRequestParams, context: Context) -> Result<(), ErrorData> {
+        let mut answer = Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
+        for server in &self.servers {
+            let set = server.set_level(request.clone(), context.clone()).await;
+            answer = answer.or(set);
+        }
+        answer
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: Context,
+    ) -> Result<CustomResult, ErrorData> {
+        match self.only() {
+            Some(only) => only.on_custom_request(request, context).await,
+            // Nothing in the request says which server is meant.
+            None => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None)),
+        }
+    }
+
+    async fn on_roots_list_changed(&self, context: NotificationContext<RoleServer>) {
+        for server in &self.servers {
+            server.on_roots_list_changed(context.clone()).await;
+        }
+    }
+
+    async fn on_custom_notification(
+        &self,
+        notification: CustomNotification,
+        context: NotificationContext<RoleServer>,
+    ) {
+        // Several servers might each take it for their own.
+        if let Some(only) = self.only() {
+            only.on_custom_notification(notification, context).await;
+        }
+    }
+}
