@@ -6,10 +6,13 @@
 )]
 
 mod client;
+mod crowd;
 mod several;
 mod storm;
 mod workshop;
 
+use std::net::SocketAddr;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,6 +25,7 @@ use tokio::task::JoinHandle;
 
 use self::client::Client;
 use self::workshop::{NOTE, Workshop};
+use crate::mcp::http::Request;
 use crate::mcp::server::binary;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -46,8 +50,8 @@ impl Gateway {
             .arg("gateway")
             .args(["--port", "0"])
             .args(arguments)
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::piped())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
@@ -55,6 +59,28 @@ impl Gateway {
         let line = within("the address", lines.next_line()).await.unwrap().unwrap();
         let url = line.trim_start_matches("tidings listening on ").to_owned();
         Gateway { url, process }
+    }
+
+    fn address(&self) -> SocketAddr {
+        let address = self.url.trim_start_matches("http://");
+        address.trim_end_matches("/mcp").parse().unwrap()
+    }
+
+    /// Returns the value of a metric, by its name and labels as the page of metrics has them.
+    async fn metric(&self, name: &str) -> usize {
+        let reply = Request::new("GET", "/metrics").send(self.address()).await;
+        let mut lines = reply.text().lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        match value {
+            Some(value) => value.parse().unwrap(),
+            None => panic!("no metric {name}: {}", reply.text()),
+        }
+    }
+
+    /// Returns the number of looks that it has made because the time was up.
+    async fn timed_looks(&self) -> usize {
+        self.metric("tidings_upstream_looks_total{reason=\"interval\"}")
+            .await
     }
 
     /// The processes that it has started, by their ids.
@@ -230,19 +256,20 @@ async fn questions_reach_the_caller_alone() {
     let bob = setting.client("bob", &ProtocolVersion::V_2025_11_25).await;
     let carol = setting.client("carol", &ProtocolVersion::V_2026_07_28).await;
     let dave = setting.client("dave", &ProtocolVersion::V_2026_07_28).await;
-    for _ in 0..10 {
-        let calls = tokio::join!(
-            alice.call("sample"),
-            bob.call("elicit"),
-            carol.call("sample"),
-            dave.call("elicit")
-        );
-        let answers = [calls.0, calls.1, calls.2, calls.3];
-        for (answer, name) in answers.into_iter().zip(["alice", "bob", "carol", "dave"]) {
-            let answer = answer.unwrap();
-            assert!(answer.contains(&format!("I am {name}")), "{answer}");
+    let calls = [
+        (&alice, "sample"),
+        (&bob, "elicit"),
+        (&carol, "sample"),
+        (&dave, "elicit"),
+    ];
+    // Each at its own pace, so that the calls meet in every order.
+    futures_util::future::join_all(calls.map(async |(client, tool)| {
+        for _ in 0..250 {
+            let answer = client.call(tool).await.unwrap();
+            assert!(answer.contains(&format!("I am {}", client.name)), "{answer}");
         }
-    }
+    }))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

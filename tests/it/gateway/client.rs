@@ -106,6 +106,7 @@ impl ClientHandler for Person {
 
 /// A connected client.
 pub(super) struct Client {
+    pub(super) name: String,
     pub(super) running: RunningService<RoleClient, Person>,
     revision: ProtocolVersion,
     told: watch::Sender<Told>,
@@ -132,6 +133,7 @@ impl Client {
         let transport = StreamableHttpClientTransport::from_uri(url);
         let running = tokio::time::timeout(DEADLINE, person.serve_with_lifecycle(transport, mode)).await;
         Client {
+            name: name.to_owned(),
             running: running.expect("in time").unwrap(),
             revision: revision.clone(),
             told,
