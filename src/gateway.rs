@@ -9,12 +9,14 @@
 
 mod options;
 mod failure;
+mod strays;
 mod hearing;
 mod prefix;
 mod known_lists;
 mod lists;
 mod foreign_etags;
 mod inbound;
+mod program;
 mod connect;
 mod connection;
 mod call;

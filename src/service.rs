@@ -232,7 +232,11 @@ async fn serve_stdio_if(
     let input = tokio::io::stdin();
     let output = tokio::io::stdout();
     let served = match gateway {
-        Some(gateway) => gateway.wrap().serve_stdio(gateway.server(), input, output).await,
+        // Boxed: the compiler gives up on a service whose future has all requests of a gateway within.
+        Some(gateway) => {
+            let serving = gateway.wrap().serve_stdio(gateway.server(), input, output);
+            Box::pin(serving).await
+        }
         None => serve_stdio(bus.clone(), mcp_options(config), input, output).await,
     };
     served.context("MCP on stdin and stdout failed")

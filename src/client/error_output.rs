@@ -3,10 +3,11 @@
 //! Its lines are cleaned of everything that steers a terminal, and marked: no line can pass for one of ours,
 //! or for a command to the runner of a build.
 
+use metrics::Counter;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::process::ChildStderr;
 use tokio::task::JoinHandle;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use crate::printable;
 
@@ -14,7 +15,12 @@ use crate::printable;
 const MARK: &str = "server: ";
 
 /// A line that is longer becomes several.
-const LINE_BYTES_MAX: u64 = 8 << 10;
+const LINE_BYTES_MAX: usize = 4 << 10;
+
+/// Lines that are copied within a second. Of those beyond, the last one is copied, with the number of the
+/// others: a program that fails often gives the reason at the end.
+const LINES_MAX: u32 = 100;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The time for the rest of the output. A program may leave others behind that keep it open.
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -23,9 +29,10 @@ const REST_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct ErrorOutput(JoinHandle<()>);
 
 impl ErrorOutput {
-    /// Begins to copy.
-    pub(crate) fn copy(from: ChildStderr) -> ErrorOutput {
-        ErrorOutput(tokio::spawn(copy_lines(from, tokio::io::stderr())))
+    /// Begins to copy. Lines that are left out are counted.
+    pub(crate) fn copy(from: ChildStderr, left_out: Counter) -> ErrorOutput {
+        let copied = CopiedLines::new(tokio::io::stderr(), left_out);
+        ErrorOutput(tokio::spawn(copy_lines(from, copied)))
     }
 
     /// Waits until everything is copied, for a second at most. For a program that has ended, whose last lines
@@ -38,18 +45,87 @@ impl ErrorOutput {
 }
 
 /// Copies lines until the input ends. Goes on without a reader, since a full pipe would stop the program.
-async fn copy_lines(input: impl AsyncRead + Unpin, mut output: impl AsyncWrite + Unpin) {
+async fn copy_lines<W: AsyncWrite + Unpin>(input: impl AsyncRead + Unpin, mut copied: CopiedLines<W>) {
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
     loop {
-        line.clear();
-        let mut limited = (&mut input).take(LINE_BYTES_MAX);
-        match limited.read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+        let mut limited = (&mut input).take((LINE_BYTES_MAX - line.len()) as u64);
+        let read = tokio::select! {
+            read = limited.read_until(b'\n', &mut line) => read,
+            // A part of the next line that was read already stays in `line`.
+            () = sleep_until(copied.began + SECOND), if copied.last.is_some() => {
+                copied.begin_second().await;
+                continue;
+            }
+        };
+        let is_end = matches!(read, Ok(0) | Err(_));
+        if !line.is_empty() {
+            copied.put(&line).await;
+            line.clear();
         }
-        let copied = output.write_all(marked(&line).as_bytes()).await;
-        if let Err(error) = copied.and(output.flush().await) {
+        if is_end {
+            copied.begin_second().await;
+            return;
+        }
+    }
+}
+
+/// The copy of an error output.
+struct CopiedLines<W> {
+    output: W,
+    /// The beginning of the present second.
+    began: Instant,
+    /// Lines that were copied in it.
+    count: u32,
+    /// The last of the lines beyond, and the number of those before it.
+    last: Option<Vec<u8>>,
+    left_out: u64,
+    all_left_out: Counter,
+}
+
+impl<W: AsyncWrite + Unpin> CopiedLines<W> {
+    fn new(output: W, all_left_out: Counter) -> CopiedLines<W> {
+        CopiedLines {
+            output,
+            began: Instant::now(),
+            count: 0,
+            last: None,
+            left_out: 0,
+            all_left_out,
+        }
+    }
+
+    /// Copies a line, or keeps it if there are too many.
+    async fn put(&mut self, line: &[u8]) {
+        if self.began.elapsed() >= SECOND {
+            self.begin_second().await;
+        }
+        if self.count < LINES_MAX {
+            self.count += 1;
+            self.print(&marked(line)).await;
+        } else if self.last.replace(line.to_vec()).is_some() {
+            self.left_out += 1;
+            self.all_left_out.increment(1);
+        }
+    }
+
+    /// Begins the next second: with what was kept of the last one.
+    async fn begin_second(&mut self) {
+        if let Some(last) = self.last.take() {
+            if self.left_out > 0 {
+                let text = format!("{MARK}({} lines were left out)\n", self.left_out);
+                self.print(&text).await;
+            }
+            self.print(&marked(&last)).await;
+        }
+        self.left_out = 0;
+        self.count = 0;
+        self.began = Instant::now();
+    }
+
+    async fn print(&mut self, text: &str) {
+        let printed = self.output.write_all(text.as_bytes()).await;
+        if let Err(error) = printed.and(self.output.flush().await) {
             tracing::debug!(%error, "a line of a server's program could not be printed");
         }
     }
@@ -70,7 +146,7 @@ mod tests {
 
     async fn copied(input: &[u8]) -> String {
         let mut output = Vec::new();
-        copy_lines(input, &mut output).await;
+        copy_lines(input, CopiedLines::new(&mut output, Counter::noop())).await;
         String::from_utf8(output).unwrap()
     }
 
@@ -93,8 +169,41 @@ mod tests {
     #[tokio::test]
     async fn long_line_becomes_several() {
         let text = copied("x".repeat(20_000).as_bytes()).await;
-        assert_eq!(text.lines().count(), 3);
+        assert_eq!(text.lines().count(), 5);
         assert!(text.lines().all(|line| line.starts_with(MARK)), "{text}");
         assert_eq!(text.matches('x').count(), 20_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn flood_is_a_hundred_lines_and_the_last() {
+        let flood: String = (0..1_000).map(|number| format!("{number}\n")).collect();
+        let text = copied(flood.as_bytes()).await;
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 102);
+        assert_eq!(
+            lines[99..],
+            ["server: 99", "server: (899 lines were left out)", "server: 999"]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kept_line_is_copied_after_a_second() {
+        let (mut program, input) = tokio::io::duplex(1 << 20);
+        let (output, mut reader) = tokio::io::duplex(1 << 20);
+        let copying = tokio::spawn(copy_lines(input, CopiedLines::new(output, Counter::noop())));
+        program.write_all(&b"x\n".repeat(150)).await.unwrap();
+        program.write_all(b"last\nbegun").await.unwrap();
+        let mut text = vec![0; 100 * "server: x\n".len()];
+        reader.read_exact(&mut text).await.unwrap();
+        // The program goes on, and is silent.
+        let rest = "server: (50 lines were left out)\nserver: last\n";
+        let mut text = vec![0; rest.len()];
+        reader.read_exact(&mut text).await.unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), rest);
+        drop(program);
+        copying.await.unwrap();
+        let mut end = String::new();
+        reader.read_to_string(&mut end).await.unwrap();
+        assert_eq!(end, "server: begun\n");
     }
 }

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics::Counter;
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     ClientConfig, Implementation, NotificationMetaObject, ProtocolVersion, ResourceUpdatedNotificationParam,
@@ -125,6 +126,10 @@ async fn connect_http(
     Ok(link)
 }
 
+/// Requests under way at once on one transport; others wait. More than the clients of a gateway may have, so
+/// that slow calls of some hold up no others.
+const REQUESTS_MAX: usize = 1_024;
+
 /// The transport to a server at a URL, before the handshake.
 pub(crate) struct HttpConnection {
     transport: StreamableHttpClientTransport<MonitoredClient>,
@@ -149,7 +154,9 @@ impl HttpConnection {
         let inbox = Arc::new(Inbox::new());
         let client = MonitoredClient::new(url, inbox.clone(), credentials)
             .map_err(|error| transport_error(target, &error))?;
-        let mut config = StreamableHttpClientTransportConfig::with_uri(url).reinit_on_expired_session(false);
+        let mut config = StreamableHttpClientTransportConfig::with_uri(url)
+            .reinit_on_expired_session(false)
+            .max_concurrent_requests(REQUESTS_MAX);
         // A stream that ends is opened again once a second; the first failure ends the session.
         config.retry_config = Arc::new(FixedInterval::default());
         let stream = client.stream();
@@ -211,7 +218,7 @@ async fn connect_program(
         target: target.to_string(),
         reason: error.to_string(),
     })?;
-    let mut errors = errors.map(ErrorOutput::copy);
+    let mut errors = errors.map(|errors| ErrorOutput::copy(errors, Counter::noop()));
     let link = shake_hands(target, transport, mode, Arc::new(Inbox::new())).await;
     // Before the failure is reported: the last lines of a program that has ended give the reason.
     if let (Err(_), Some(errors)) = (&link, &mut errors) {

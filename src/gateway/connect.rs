@@ -1,20 +1,20 @@
 //! The way from a target to an [`UpstreamConnection`]: the process or the HTTP client, and the handshake.
 
 use std::ffi::OsString;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use process_wrap::tokio::{CommandWrap, ProcessGroup};
 use rmcp::model::{ClientConfig, ProtocolVersion};
-use rmcp::transport::{IntoTransport, TokioChildProcess};
+use rmcp::transport::IntoTransport;
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient};
 
 use super::change_notices::ChangeNotices;
 use super::connection::{ConnectionEnd, UpstreamConnection};
 use super::hearing::{HeardTransport, Hearing};
 use super::inbound::Inbound;
-use super::options::{Isolation, UpstreamOptions};
+use super::options::Isolation;
+use super::program::ServerProgram;
 use super::upstream::Upstream;
 use crate::client::error_output::ErrorOutput;
 use crate::client::{ConnectError, HttpConnection, Target, initialize_error};
@@ -107,7 +107,7 @@ async fn connect_as(
             Ok(connection)
         }
         Target::Command(command) => {
-            let (transport, mut errors) = start(upstream.options(), command)?;
+            let (transport, mut errors) = start(upstream, command)?;
             let pid = transport.id();
             let greeting = Greeting { pid, ..greeting };
             let connection = greeting.shake_hands(transport).await;
@@ -123,9 +123,10 @@ async fn connect_as(
 /// Starts the program of a server, in a process group of its own: the whole group is ended with it, and an
 /// interrupt from the keyboard reaches the gateway alone, which ends it in order.
 fn start(
-    options: &UpstreamOptions,
+    upstream: &Upstream,
     command: &[OsString],
-) -> Result<(TokioChildProcess, Option<ErrorOutput>), ConnectError> {
+) -> Result<(ServerProgram, Option<ErrorOutput>), ConnectError> {
+    let options = upstream.options();
     let (program, arguments) = command
         .split_first()
         .expect("a command has a program: Target::command");
@@ -141,12 +142,13 @@ fn start(
     });
     // A launcher such as npx starts the server as a process of its own, which must not outlive it.
     command.wrap(ProcessGroup::leader());
-    let started = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
-    let (transport, errors) = started.map_err(|error| ConnectError::Unreachable {
+    let started = ServerProgram::start(command, upstream.metrics().clone());
+    let (program, errors) = started.map_err(|error| ConnectError::Unreachable {
         target: options.target.to_string(),
         reason: error.to_string(),
     })?;
-    Ok((transport, errors.map(ErrorOutput::copy)))
+    let dropped = upstream.metrics().error_lines_dropped.clone();
+    Ok((program, errors.map(|errors| ErrorOutput::copy(errors, dropped))))
 }
 
 /// A handshake that is about to begin.

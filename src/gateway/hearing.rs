@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
     ClientRequest, ClientResult, ErrorCode, GetExtensions, GetMeta, ProgressNotificationParam, ProgressToken,
-    ServerNotification, ServerRequest,
+    RequestId, ServerNotification, ServerRequest,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::change_notices::ChangeNotices;
 use super::connection::ConnectionEnd;
+use super::strays::{Stray, StraysInARow};
 use crate::metrics::UpstreamMetrics;
 
 /// Messages that wait for one call. Notifications beyond it are dropped, requests are refused.
@@ -51,7 +52,16 @@ pub(super) struct Hearing {
     /// True if all requests are one client's.
     is_of_one_client: bool,
     signals: Option<Arc<ChangeNotices>>,
+    answers: Mutex<ForeignAnswers>,
     metrics: Arc<UpstreamMetrics>,
+}
+
+/// The answers to requests that were never made.
+#[derive(Default)]
+struct ForeignAnswers {
+    /// One more than the id of the newest request: rmcp numbers them.
+    requests: i64,
+    in_a_row: StraysInARow,
 }
 
 #[derive(Default)]
@@ -72,6 +82,7 @@ impl Hearing {
             calls: Mutex::default(),
             is_of_one_client,
             signals,
+            answers: Mutex::default(),
             metrics,
         }
     }
@@ -81,8 +92,14 @@ impl Hearing {
     }
 
     fn begin(&self, message: &TxJsonRpcMessage<RoleClient>) {
-        if let TxJsonRpcMessage::<RoleClient>::Request(message) = message
-            && let Some(HeardBy(sender)) = message.request.extensions().get::<HeardBy>()
+        let TxJsonRpcMessage::<RoleClient>::Request(message) = message else {
+            return;
+        };
+        if let Some(number) = number_of(&message.id) {
+            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.requests = answers.requests.max(number.saturating_add(1));
+        }
+        if let Some(HeardBy(sender)) = message.request.extensions().get::<HeardBy>()
             && let Some(token) = progress_token(&message.request)
         {
             // rmcp has given the request its token by now, which no other request of the connection has.
@@ -90,6 +107,34 @@ impl Hearing {
             calls.order.push(token.clone());
             calls.channels.insert(token, sender.clone());
         }
+    }
+
+    /// Returns true if a message answers a request that was never made.
+    fn is_foreign(&self, message: &RxJsonRpcMessage<RoleClient>) -> bool {
+        let id = match message {
+            RxJsonRpcMessage::<RoleClient>::Response(response) => Some(&response.id),
+            // One without an id is about a message that the server could not read.
+            RxJsonRpcMessage::<RoleClient>::Error(error) => error.id.as_ref(),
+            _ => None,
+        };
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_foreign = match id {
+            Some(id) => !matches!(number_of(id), Some(number) if (0..answers.requests).contains(&number)),
+            None => false,
+        };
+        if is_foreign {
+            Stray::UnknownId.count(&self.metrics);
+            answers.in_a_row.add();
+        } else {
+            answers.in_a_row.end();
+        }
+        is_foreign
+    }
+
+    /// Returns true if too many answers in a row were foreign.
+    fn is_lost(&self) -> bool {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.in_a_row.are_too_many()
     }
 
     /// Forgets a request that has ended.
@@ -164,6 +209,14 @@ impl Hearing {
     }
 }
 
+/// Returns the number in the id of a request; some servers answer it as a text.
+fn number_of(id: &RequestId) -> Option<i64> {
+    match id {
+        RequestId::Number(number) => Some(*number),
+        RequestId::String(text) => text.parse().ok(),
+    }
+}
+
 fn progress_token(request: &ClientRequest) -> Option<ProgressToken> {
     request.get_meta().get_progress_token()
 }
@@ -188,15 +241,22 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for HeardTransport<T> {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let Some(message) = self.inner.receive().await else {
-            // At once: rmcp waits for the process to end before it says so.
-            self.lost.set();
-            return None;
-        };
-        if let RxJsonRpcMessage::<RoleClient>::Notification(message) = &message {
-            self.hearing.hear(&message.notification);
+        while !self.hearing.is_lost() {
+            let Some(message) = self.inner.receive().await else {
+                break;
+            };
+            // rmcp would report each of them.
+            if self.hearing.is_foreign(&message) {
+                continue;
+            }
+            if let RxJsonRpcMessage::<RoleClient>::Notification(message) = &message {
+                self.hearing.hear(&message.notification);
+            }
+            return Some(message);
         }
-        Some(message)
+        // At once: rmcp waits for the process to end before it says so.
+        self.lost.set();
+        None
     }
 
     fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rmcp::model::{PaginatedRequestParams, Prompt, Resource, ResourceTemplate, Tool};
 use rmcp::service::{Peer, ServiceError};
 use rmcp::{ErrorData, RoleClient};
+use serde::Serialize;
 
 use super::failure::{self, UpstreamFailure};
 use super::foreign_etags;
@@ -18,6 +19,9 @@ pub(super) type Page = Option<PaginatedRequestParams>;
 /// Pages and items of one list. A server with more is taken to go round in circles, or to be hostile.
 const PAGES_MAX: usize = 1_000;
 const ITEMS_MAX: usize = 10_000;
+
+/// Bytes of JSON of one list, as many as one message may have.
+const BYTES_MAX: usize = 16 << 20;
 
 /// The time that the server may take for one list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -136,6 +140,7 @@ async fn gather<T, F>(
     page: impl Fn(Peer<RoleClient>, Page) -> F,
 ) -> Result<Vec<T>, ErrorData>
 where
+    T: Serialize,
     F: Future<Output = Result<(Vec<T>, Option<String>), ServiceError>>,
 {
     let patience = match upstream.is_one_of_several() && is_known {
@@ -158,8 +163,9 @@ where
         match gathered {
             Ok(Ok(Some(items))) => return Ok(items),
             Ok(Ok(None)) => {
-                let text =
-                    format!("the list of the server has more than {ITEMS_MAX} items or {PAGES_MAX} pages");
+                let text = format!(
+                    "the list of the server has more than {ITEMS_MAX} items, {PAGES_MAX} pages or 16 MiB"
+                );
                 return Err(ErrorData::internal_error(text, None));
             }
             Ok(Err(error)) if failure::ends_connection(&error) && may_retry => may_retry = false,
@@ -175,23 +181,53 @@ async fn pages<T, F>(
     page: &impl Fn(Peer<RoleClient>, Page) -> F,
 ) -> Result<Option<Vec<T>>, ServiceError>
 where
+    T: Serialize,
     F: Future<Output = Result<(Vec<T>, Option<String>), ServiceError>>,
 {
     let mut items = Vec::new();
+    let mut bytes = 0;
     let mut next = None;
     for _ in 0..PAGES_MAX {
         let (found, cursor) = page(peer.clone(), next.take()).await?;
-        items.extend(found);
-        // Counted here as well as by pages: one page may have a million items.
-        if items.len() > ITEMS_MAX {
+        // Counted here as well as by pages: one page may have a million items, or a very long one.
+        if items.len() + found.len() > ITEMS_MAX {
             return Ok(None);
         }
+        bytes = json_length(&found).saturating_add(bytes);
+        if bytes > BYTES_MAX {
+            return Ok(None);
+        }
+        items.extend(found);
         match cursor {
             Some(cursor) => next = Some(PaginatedRequestParams::default().with_cursor(Some(cursor))),
             None => return Ok(Some(items)),
         }
     }
     Ok(None)
+}
+
+/// Returns the bytes of a value as JSON.
+fn json_length(value: &impl Serialize) -> usize {
+    let mut count = CountedBytes(0);
+    match serde_json::to_writer(&mut count, value) {
+        Ok(()) => count.0,
+        // It came as JSON, so this is a value that cannot be passed on either.
+        Err(_) => usize::MAX,
+    }
+}
+
+/// Counts the bytes that are written to it.
+struct CountedBytes(usize);
+
+impl std::io::Write for CountedBytes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

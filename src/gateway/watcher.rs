@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -56,6 +56,8 @@ pub(super) struct UpstreamWatcher {
     silent: BTreeSet<String>,
     /// The listen stream of 2026-07-28.
     stream: Option<JoinHandle<()>>,
+    /// Asks for a look at the lists.
+    lists_due: Arc<Notify>,
     interval: Duration,
 }
 
@@ -71,6 +73,7 @@ impl UpstreamWatcher {
             announced: BTreeSet::new(),
             silent: BTreeSet::new(),
             stream: None,
+            lists_due: Arc::default(),
             interval: POLL_FIRST,
         }
     }
@@ -197,11 +200,13 @@ impl UpstreamWatcher {
     /// The bus has stopped.
     async fn serve(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         let bus = self.wrap.bus().clone();
+        let lists = look_at_lists(self.upstream.clone(), self.wrap.clone(), self.lists_due.clone());
         // Whatever is under way at the end is left: the next connection begins with a look at everything.
         tokio::select! {
             () = connection.lost().wait() => Ok(()),
             _ = bus.stopped() => Err(PublishError::Closed(crate::Closed)),
             ended = self.work(connection) => ended,
+            ended = lists => ended,
         }
     }
 
@@ -217,7 +222,7 @@ impl UpstreamWatcher {
         self.silent.clear();
         self.announce(connection, subscribed.clone()).await;
         self.upstream.metrics().looks_connected.increment(1);
-        self.look_at_lists().await?;
+        self.lists_due.notify_one();
         self.wrap.refresh_resources(subscribed).await?;
         self.interval = POLL_FIRST;
         let mut due = Instant::now() + self.interval;
@@ -249,9 +254,8 @@ impl UpstreamWatcher {
     /// Looks at everything of which there were notices.
     async fn look(&mut self, noticed: Noticed) -> Result<(), PublishError> {
         self.upstream.metrics().looks_noticed.increment(1);
-        // Lists first: they say which resources there are.
         if noticed.lists {
-            self.look_at_lists().await?;
+            self.lists_due.notify_one();
         }
         if noticed.is_overfull {
             let subscribed = self.subscribed().await?;
@@ -263,12 +267,6 @@ impl UpstreamWatcher {
             .iter()
             .flat_map(|uri| ResourceUri::new(&prefix.uri(uri)).ok());
         self.wrap.refresh_resources(uris.collect()).await
-    }
-
-    /// Looks at the lists of this server. Those of the others are taken as they are known.
-    async fn look_at_lists(&self) -> Result<(), PublishError> {
-        lists::renew(&self.upstream).await;
-        self.wrap.refresh_lists().await
     }
 
     /// Returns the resources of this server that clients are subscribed to.
@@ -293,7 +291,7 @@ impl UpstreamWatcher {
         // Compared over the whole look: which of the resources changed makes no difference here.
         let before = self.wrap.bus().etags(subscribed.clone()).await?;
         self.wrap.refresh_resources(subscribed.clone()).await?;
-        self.look_at_lists().await?;
+        self.lists_due.notify_one();
         let after = self.wrap.bus().etags(subscribed.clone()).await?;
         self.interval = match before == after {
             true => (self.interval * 2).min(self.upstream.options().poll.max(POLL_FIRST)),
@@ -400,6 +398,20 @@ impl UpstreamWatcher {
         if !ended.is_empty() && connection.is_stateless() {
             self.listen(connection).await;
         }
+    }
+}
+
+/// Looks at the lists whenever that is due. Beside everything else: a server that is slow to answer one of
+/// them must not delay notices of its resources.
+///
+/// # Errors
+/// The bus has stopped.
+async fn look_at_lists(upstream: Arc<Upstream>, wrap: Wrap, due: Arc<Notify>) -> Result<(), PublishError> {
+    loop {
+        due.notified().await;
+        // Those of the other servers are taken as they are known.
+        lists::renew(&upstream).await;
+        wrap.refresh_lists().await?;
     }
 }
 

@@ -24,6 +24,10 @@ metric_table! {
         "Requests of the server behind the gateway that no client could be asked.";
     describe_counter DROPPED = "tidings_upstream_notices_dropped_total",
         "Progress and log messages of the server behind the gateway that belonged to no request, or came too fast.";
+    describe_counter MESSAGES_DROPPED = "tidings_upstream_messages_dropped_total",
+        "Messages of the server behind the gateway that were of no use, by reason: malformed, too long, or an answer to no request.";
+    describe_counter ERROR_LINES_DROPPED = "tidings_upstream_error_lines_dropped_total",
+        "Lines of the error output of the server behind the gateway that came too fast to be copied.";
 }
 
 /// The metrics of a gateway.
@@ -43,6 +47,10 @@ pub(crate) struct UpstreamMetrics {
     pub(crate) parked: Gauge,
     pub(crate) refused_requests: Counter,
     pub(crate) notices_dropped: Counter,
+    pub(crate) malformed: Counter,
+    pub(crate) too_long: Counter,
+    pub(crate) unknown_ids: Counter,
+    pub(crate) error_lines_dropped: Counter,
 }
 
 impl UpstreamMetrics {
@@ -65,7 +73,11 @@ impl UpstreamMetrics {
             speakers: gauge!(SPEAKERS, "upstream" => upstream.clone()),
             parked: gauge!(PARKED, "upstream" => upstream.clone()),
             refused_requests: counter!(REFUSED, "upstream" => upstream.clone()),
-            notices_dropped: counter!(DROPPED, "upstream" => upstream),
+            notices_dropped: counter!(DROPPED, "upstream" => upstream.clone()),
+            malformed: counter!(MESSAGES_DROPPED, "upstream" => upstream.clone(), "reason" => "malformed"),
+            too_long: counter!(MESSAGES_DROPPED, "upstream" => upstream.clone(), "reason" => "too_long"),
+            unknown_ids: counter!(MESSAGES_DROPPED, "upstream" => upstream.clone(), "reason" => "unknown_id"),
+            error_lines_dropped: counter!(ERROR_LINES_DROPPED, "upstream" => upstream),
         }
     }
 }

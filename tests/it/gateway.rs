@@ -7,6 +7,7 @@
 
 mod client;
 mod crowd;
+mod rude;
 mod several;
 mod storm;
 mod workshop;
@@ -19,12 +20,14 @@ use std::time::Duration;
 
 use rmcp::ServiceError;
 use rmcp::model::{CallToolRequestParams, ProtocolVersion};
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 use self::client::Client;
 use self::workshop::{NOTE, Workshop};
+use crate::mcp::client::{modern, modern_post};
 use crate::mcp::http::Request;
 use crate::mcp::server::binary;
 
@@ -46,12 +49,18 @@ struct Gateway {
 
 impl Gateway {
     async fn start(arguments: &[&str]) -> Gateway {
+        Gateway::start_with(arguments, Stdio::inherit()).await
+    }
+
+    /// Starts it with another error output.
+    async fn start_with(arguments: &[&str], errors: Stdio) -> Gateway {
         let mut process = Command::new(binary())
             .arg("gateway")
             .args(["--port", "0"])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(errors)
             .kill_on_drop(true)
             .spawn()
             .unwrap();
@@ -81,6 +90,15 @@ impl Gateway {
     async fn timed_looks(&self) -> usize {
         self.metric("tidings_upstream_looks_total{reason=\"interval\"}")
             .await
+    }
+
+    /// Returns the most memory that it has ever used.
+    fn peak_mebibytes(&self) -> usize {
+        let pid = self.process.id().expect("the gateway runs");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kibibytes = peak.unwrap().trim().trim_end_matches(" kB");
+        kibibytes.parse::<usize>().unwrap() / 1024
     }
 
     /// The processes that it has started, by their ids.
@@ -270,6 +288,23 @@ async fn questions_reach_the_caller_alone() {
         }
     }))
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_calls_hold_up_no_read() {
+    let setting = Setting::of(ProtocolVersion::V_2026_07_28, &[]).await;
+    let server = setting.gateway.address();
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..100 {
+        let call = modern_post(&json!(number), "tools/call", json!({ "name": "wait" }));
+        calls.spawn(async move { call.try_open(server).await.map(drop) });
+    }
+    let mut running = setting.workshop.running.subscribe();
+    within("all calls", running.wait_for(|running| *running == 100))
+        .await
+        .unwrap();
+    let read = within("a read", modern(server, "resources/read", json!({ "uri": NOTE }))).await;
+    assert_eq!(read.json()["result"]["contents"][0]["text"], "one");
 }
 
 #[tokio::test(flavor = "multi_thread")]

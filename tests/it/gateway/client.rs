@@ -22,6 +22,8 @@ const DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Told {
     pub(super) updates: usize,
+    /// Changes of lists. A client of 2025-11-25 is told of each list that is not empty at first.
+    pub(super) lists: usize,
     /// The newest version that it was told of each resource.
     pub(super) versions: BTreeMap<String, u64>,
     /// True once its listen stream has ended.
@@ -88,6 +90,14 @@ impl ClientHandler for Person {
         // rmcp leaves the `_meta` among the extensions.
         let meta = context.extensions.get::<NotificationMetaObject>();
         self.told.send_modify(|told| told.update(&params.uri, meta));
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.told.send_modify(|told| told.lists += 1);
+    }
+
+    async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.told.send_modify(|told| told.lists += 1);
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
