@@ -78,8 +78,10 @@ impl Gateway {
         mcp.mcp.handler_timeout = None;
         let wrap = Wrap::new(bus, mcp).await?;
         let are_several = options.upstreams.len() > 1;
-        let make = |upstream| Upstream::new(upstream, are_several);
-        let upstreams: Vec<_> = options.upstreams.into_iter().map(make).collect();
+        let mut upstreams = Vec::new();
+        for server in options.upstreams {
+            upstreams.push(Upstream::new(server, are_several));
+        }
         let watchers = upstreams
             .iter()
             .map(|upstream| UpstreamWatcher::new(wrap.clone(), upstream.clone()));
@@ -91,6 +93,7 @@ impl Gateway {
             wrap,
             upstreams: Arc::new(upstreams),
         };
+        // The watchers ask their servers themselves, so that one look does not ask all of them.
         let followers = Followers::new(watchers.iter().map(UpstreamWatcher::follower).collect());
         let known = server(&gateway.upstreams, ListSource::Known);
         gateway.wrap.follow_subscriptions(Arc::new(followers), known);
@@ -126,8 +129,8 @@ impl Gateway {
         limits: SharedLimits,
     ) -> Endpoint<WrappedServers<GatewayServer>> {
         let upstreams = self.upstreams.clone();
-        let make = move || server(&upstreams, ListSource::Server);
-        self.wrap.endpoint_with_limits(make, access, limits)
+        self.wrap
+            .endpoint_with_limits(move || server(&upstreams, ListSource::Server), access, limits)
     }
 }
 
@@ -152,6 +155,7 @@ async fn connect(watchers: &[UpstreamWatcher]) -> anyhow::Result<()> {
                 if watchers.len() > 1 {
                     tracing::warn!(%error, "a server behind the gateway cannot be reached");
                 }
+                // The others are in the log.
                 first_failure.get_or_insert(error);
             }
         }
@@ -207,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_that_look_the_same_are_refused_by_their_servers() {
+    fn tools_that_look_the_same_are_refused() {
         let files = upstream("files", true, "read");
         let refusal = refuse_equal_names(&[files.clone(), upstream("notes", false, "files__read")]);
         let refusal = refusal.unwrap_err().to_string();

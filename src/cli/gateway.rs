@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_those_of_the_configuration_or_of_the_line() {
+    fn servers_are_of_the_configuration_or_the_line() {
         let mut config = Config::default();
         let tables = ["files", "notes"].map(|name| UpstreamConfig {
             name: name.to_owned(),

@@ -63,7 +63,8 @@ table! { #[schemars(extend("x-one-of" = ["command", "url"]))]
     prefix: Option<bool> = None, "Checked::<AutoFlag>";
     /// Connections over which calls reach the server.
     isolation: UpstreamIsolation = UpstreamIsolation::default();
-    /// Longest time between two reads of a subscribed resource, for changes that the server does not announce.
+    /// Longest time between two reads of a subscribed resource, for changes that the server does not
+    /// announce.
     poll: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, HOUR>>";
     /// Longest time of a call without an answer or progress.
     call_timeout: Duration = Duration::from_secs(300), "Checked::<Time<SECOND, HOUR>>";

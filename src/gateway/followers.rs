@@ -45,6 +45,7 @@ impl FollowSubscriptions for Followers {
             }
             let (done, is_done) = oneshot::channel();
             let followed = FollowedResources { uris: own, done };
+            // Beyond a full queue the resources are found at the next look.
             if follower.watcher.try_send(followed).is_ok() {
                 waits.push(is_done);
             }

@@ -93,6 +93,7 @@ impl KnownLists {
     }
 
     pub(super) fn note_prompts(&self, prompts: &[Prompt]) {
+        // Made without the lock: calls of clients look names up meanwhile.
         let names = prompts.iter().map(|prompt| {
             let own = prompt.name.clone();
             (self.prefix.item(&own).into_owned(), own)
@@ -105,6 +106,7 @@ impl KnownLists {
 
     /// Takes note of the tools, of which the blocked ones leave the list.
     pub(super) fn note_tools(&self, tools: &mut Vec<Tool>) {
+        // Under one lock, so that no call finds a tool that is about to be blocked.
         let mut held = self.held();
         if self.pinning != ToolPinning::Off {
             held.pin(tools, self.pinning);
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_prompts_are_found_by_the_names_of_clients() {
+    fn items_are_found_by_the_names_of_clients() {
         let lists = lists(ToolPinning::Off, Duration::MAX);
         assert!(lists.tools().is_none());
         lists.note_tools(&mut vec![tool("b", ""), tool("c", "")]);

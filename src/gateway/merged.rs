@@ -47,6 +47,7 @@ macro_rules! merged_lists {
     ($($name:ident.$items:ident -> $result:ident;)+) => {
         $(async fn $name(&self, page: Page, context: Context) -> Result<$result, ErrorData> {
             lists::refuse_cursor(page)?;
+            // All at once, so that a slow server delays the list by its own time alone.
             let asked = self.servers.iter().map(|server| server.$name(None, context.clone()));
             let mut merged = Vec::new();
             for listed in join_all(asked).await {
@@ -70,56 +71,39 @@ impl GatewayServer {
         }
     }
 
-    /// Returns the server that has an item: by its list, and else by the prefix of the name.
-    fn of_item(
-        &self,
-        name: &str,
-        is_listed: impl Fn(&UpstreamServer) -> bool,
-        kind: &str,
-    ) -> Result<&UpstreamServer, ErrorData> {
-        if let Some(only) = self.only() {
-            return Ok(only);
-        }
-        // The names of one without a prefix may begin with that of another one, which then has the item.
-        let listed = self.servers.iter().find(|server| is_listed(server));
-        let named = |server: &&UpstreamServer| server.upstream().prefix().may_have_item(name);
-        listed
-            .or_else(|| self.servers.iter().find(named))
-            .ok_or_else(|| ErrorData::invalid_params(format!("Unknown {kind}: {name}"), None))
+    /// Returns the first server of which this is true.
+    fn first(&self, is_meant: impl Fn(&UpstreamServer) -> bool) -> Option<&UpstreamServer> {
+        self.servers.iter().find(|server| is_meant(server))
     }
 
+    /// Returns the server that lists a tool, else one whose prefix its name has.
     fn of_tool(&self, name: &str) -> Result<&UpstreamServer, ErrorData> {
-        let is_listed = |server: &UpstreamServer| server.upstream().lists.tool_name(name).is_some();
-        self.of_item(name, is_listed, "tool")
+        // By their lists first: the names of a server without a prefix may begin with that of another one.
+        self.only()
+            .or_else(|| self.first(|server| server.upstream().lists.tool_name(name).is_some()))
+            .or_else(|| self.first(|server| server.upstream().prefix().may_have_item(name)))
+            .ok_or_else(|| ErrorData::invalid_params(format!("Unknown tool: {name}"), None))
     }
 
+    /// Returns the server that lists a prompt, else one whose prefix its name has.
     fn of_prompt(&self, name: &str) -> Result<&UpstreamServer, ErrorData> {
-        let is_listed = |server: &UpstreamServer| server.upstream().lists.prompt_name(name).is_some();
-        self.of_item(name, is_listed, "prompt")
+        self.only()
+            .or_else(|| self.first(|server| server.upstream().lists.prompt_name(name).is_some()))
+            .or_else(|| self.first(|server| server.upstream().prefix().may_have_item(name)))
+            .ok_or_else(|| ErrorData::invalid_params(format!("Unknown prompt: {name}"), None))
     }
 
+    /// Returns the server whose prefix a URI has, else the one without a prefix.
     fn of_uri(&self, uri: &str) -> Result<&UpstreamServer, ErrorData> {
-        if let Some(only) = self.only() {
-            return Ok(only);
-        }
-        let has_prefix = |server: &&UpstreamServer| {
-            let prefix = server.upstream().prefix();
-            !prefix.is_none() && prefix.own_uri(uri).is_some()
-        };
-        let without_prefix = |server: &&UpstreamServer| server.upstream().prefix().is_none();
-        self.servers
-            .iter()
-            .find(has_prefix)
-            .or_else(|| self.servers.iter().find(without_prefix))
+        self.only()
+            .or_else(|| self.first(|server| server.upstream().prefix().begins(uri)))
+            .or_else(|| self.first(|server| server.upstream().prefix().is_none()))
             .ok_or_else(|| lists::unknown_resource(uri))
     }
 
     fn of_task(&self, id: &str, context: &Context) -> Result<&UpstreamServer, ErrorData> {
         let principal = principal_of(context);
-        let found = self
-            .servers
-            .iter()
-            .find(|server| server.upstream().tasks.open(principal.as_deref(), id).is_some());
+        let found = self.first(|server| server.upstream().tasks.open(principal.as_deref(), id).is_some());
         found.ok_or_else(|| ErrorData::invalid_params(format!("Unknown task: {id}"), None))
     }
 
@@ -189,6 +173,7 @@ impl ServerHandler for GatewayServer {
     }
 
     async fn set_level(&self, request: SetLevelRequestParams, context: Context) -> Result<(), ErrorData> {
+        // Each server that logs is told; one is enough for the client.
         let mut answer = Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
         for server in &self.servers {
             let set = server.set_level(request.clone(), context.clone()).await;

@@ -79,6 +79,7 @@ impl UpstreamServer {
 
     /// Returns true if a call of this tool may be made twice.
     fn may_repeat(&self, shown: &str) -> bool {
+        // First: looking the tool up costs more than a call should pay for nothing.
         if !self.upstream().options().idempotent_retry {
             return false;
         }

@@ -1,7 +1,7 @@
 //! The names and URIs of a server as clients see them where a gateway has several servers.
 //!
-//! Tools and prompts are `files__read`, resources and templates `files+file:///a`: `+` may stand in the scheme
-//! of a URI, so the result is one, and the first `+` ends the prefix.
+//! Tools and prompts are `files__read`, resources and templates `files+file:///a`: `+` may stand in the
+//! scheme of a URI, so the result is one, and the first `+` ends the prefix.
 
 use std::borrow::Cow;
 
@@ -35,9 +35,10 @@ impl Prefix {
         self.0.is_none()
     }
 
-    /// Returns the name of a tool or prompt. A name that would be too long ends with a digest, so it is looked
-    /// up and never taken apart.
+    /// Returns the name of a tool or prompt. A name that would be too long ends with a digest, so it is
+    /// looked up and never taken apart.
     pub(super) fn item<'n>(&self, own: &'n str) -> Cow<'n, str> {
+        // Byte by byte as the server has it, however long: hosts have taken such names before.
         let Some(prefix) = &self.0 else {
             return Cow::Borrowed(own);
         };
@@ -71,6 +72,11 @@ impl Prefix {
             Some(prefix) => shown.strip_prefix(&**prefix)?.strip_prefix('+'),
             None => Some(shown),
         }
+    }
+
+    /// Returns true if there is a prefix, and the URI has it.
+    pub(super) fn begins(&self, shown: &str) -> bool {
+        !self.is_none() && self.own_uri(shown).is_some()
     }
 
     fn put_before(&self, uri: &mut String) {

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     async fn read(text: &str) -> (String, usize) {
-        let strays = Arc::new(StrayLines::new(Arc::new(UpstreamMetrics::new())));
+        let strays = Arc::new(StrayLines::new(Arc::new(UpstreamMetrics::new("server"))));
         let mut lines = ServerLines::new(text.as_bytes(), strays);
         let mut reads = 0;
         let mut all = String::new();

@@ -15,6 +15,7 @@ pub(super) struct TaskIds(hmac::Key);
 
 impl TaskIds {
     pub(super) fn new() -> TaskIds {
+        // New with each start: a program's tasks end with it, and codes of another gateway mean nothing here.
         let mut key = [0; 32];
         getrandom::fill(&mut key).expect("a system without random numbers can keep no secret");
         TaskIds(hmac::Key::new(hmac::HMAC_SHA256, &key))

@@ -30,6 +30,7 @@ pub(super) fn own_id(
 
 /// Changes a task to what its client sees.
 pub(super) fn show(upstream: &Upstream, context: &RequestContext<RoleServer>, task: &mut DetailedTask) {
+    // The ids of one client must be of no use to another, who could guess those of the server.
     task.task.task_id = shown_id(upstream, context, &task.task.task_id);
     if let TaskPayload::Completed { result } = &mut task.payload
         && !upstream.prefix().is_none()

@@ -154,6 +154,7 @@ impl UpstreamWatcher {
             *failures = failures.saturating_add(1);
             let random = getrandom::u32().unwrap_or(u32::MAX);
             let due = Instant::now() + shortened(wait, random);
+            // Told once: the items that are listed no longer are gone for the clients until it is back.
             if !are_stale && stale_at < due {
                 are_stale = true;
                 if !self.wait_until(stale_at).await || self.wrap.refresh_lists().await.is_err() {

@@ -75,12 +75,14 @@ impl Gateway {
         address.trim_end_matches("/mcp").parse().unwrap()
     }
 
-    /// Returns the value of a metric, by its name and labels as the page of metrics has them.
+    /// Returns the value of a metric of the server, by its name and, in braces, another label.
     async fn metric(&self, name: &str) -> usize {
         let reply = Request::new("GET", "/metrics").send(self.address()).await;
+        let (name, label) = name.trim_end_matches('}').split_once('{').unwrap_or((name, ""));
+        let begin = format!("{name}{{upstream=\"server\"");
         let mut lines = reply.text().lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        match value {
+        let line = lines.find(|line| line.starts_with(&begin) && line.contains(label));
+        match line.and_then(|line| line.rsplit(' ').next()) {
             Some(value) => value.parse().unwrap(),
             None => panic!("no metric {name}: {}", reply.text()),
         }

@@ -109,6 +109,7 @@ impl<'a> Draft<'a> {
 
     /// Checks the tables of a list whose names stand in their headers, in the order of the file.
     fn named_tables(&mut self, key: &'static Key, tables: &DeTable<'_>) -> Option<Value> {
+        // The parser sorts them by their names; the operator has chosen another order.
         let mut in_order: Vec<_> = tables.iter().collect();
         in_order.sort_by_key(|(name, _)| name.span().start);
         let mut checked = Vec::new();

@@ -57,6 +57,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "backoff",
             "client",
+            "config",
             "credentials",
             "http",
             "mcp",
