@@ -31,9 +31,9 @@ use crate::{Digest, ListKind};
 
 pub use crate::backoff::Backoff;
 pub use crate::credentials::{Credentials, CredentialsError};
-#[cfg(feature = "service")]
-pub(crate) use error::refused_status;
 pub use error::{ConnectError, WatchError};
+#[cfg(feature = "service")]
+pub(crate) use error::{has_too_long_answer, refused_status};
 #[cfg(feature = "service")]
 pub(crate) use handshake::{HttpConnection, initialize_error};
 pub use oauth::OAuthClient;

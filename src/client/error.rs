@@ -161,6 +161,17 @@ pub(crate) fn refused_status(error: &(dyn Error + 'static)) -> Option<u16> {
     })
 }
 
+/// Returns true if an answer that is longer than rmcp takes caused `error`.
+#[cfg(feature = "service")]
+pub(crate) fn has_too_long_answer(error: &(dyn Error + 'static)) -> bool {
+    causes(error).any(|error| {
+        matches!(
+            error.downcast_ref(),
+            Some(StreamableHttpError::<reqwest::Error>::ResponseBodyTooLarge { .. })
+        )
+    })
+}
+
 /// Returns the refusal of the client that caused `error`, if one did.
 pub(super) fn refusal(error: &(dyn Error + 'static)) -> Option<Challenge> {
     causes(error).find_map(|error| match error.downcast_ref()? {

@@ -7,7 +7,7 @@ use rmcp::service::ServiceError;
 use rmcp::transport::DynamicTransportError;
 use serde_json::json;
 
-use crate::client::refused_status;
+use crate::client::{has_too_long_answer, refused_status};
 use crate::units::time;
 
 /// The reason that a request has no answer of the server. The client finds its label in `data.reason`.
@@ -23,6 +23,8 @@ pub(super) enum UpstreamFailure {
     TimedOut(Duration),
     /// The server answered, but not what the request asks for.
     Unexpected,
+    /// The answer of the server is longer than the gateway takes.
+    TooLong,
     /// The clients hold as many connections as the gateway opens.
     TooManySpeakers,
     /// As many requests are under way as the gateway sends at once.
@@ -41,6 +43,7 @@ impl UpstreamFailure {
             UpstreamFailure::Refused(_) => "refused",
             UpstreamFailure::TimedOut(_) => "timeout",
             UpstreamFailure::Unexpected => "unexpected",
+            UpstreamFailure::TooLong => "too_long",
             UpstreamFailure::TooManySpeakers => "too_many_speakers",
             UpstreamFailure::TooManyCalls => "too_many_calls",
             UpstreamFailure::Expired => "expired",
@@ -67,6 +70,7 @@ impl UpstreamFailure {
                 time::text(limit)
             ),
             UpstreamFailure::Unexpected => "the server behind the gateway gave an answer of another kind".to_owned(),
+            UpstreamFailure::TooLong => "the answer of the server behind the gateway has more than 16 MiB".to_owned(),
             UpstreamFailure::TooManySpeakers => {
                 "the gateway has no connection left for this client; try again when others have ended".to_owned()
             }
@@ -94,6 +98,7 @@ pub(super) fn answer_of(error: ServiceError) -> ErrorData {
         ServiceError::McpError(error) => error,
         ServiceError::Timeout { timeout } => UpstreamFailure::TimedOut(timeout).answer(),
         ServiceError::UnexpectedResponse => UpstreamFailure::Unexpected.answer(),
+        ServiceError::TransportSend(error) if is_too_long(&error) => UpstreamFailure::TooLong.answer(),
         ServiceError::TransportSend(error) => match status_of(&error) {
             Some(status) => UpstreamFailure::Refused(status).answer(),
             None => UpstreamFailure::Restarted.answer(),
@@ -109,7 +114,7 @@ pub(super) fn answer_of(error: ServiceError) -> ErrorData {
 /// Returns true for an error after which the connection cannot be used.
 pub(super) fn ends_connection(error: &ServiceError) -> bool {
     match error {
-        ServiceError::TransportSend(error) => status_of(error).is_none(),
+        ServiceError::TransportSend(error) => status_of(error).is_none() && !is_too_long(error),
         ServiceError::TransportClosed => true,
         _ => false,
     }
@@ -122,6 +127,11 @@ fn status_of(error: &DynamicTransportError) -> Option<u16> {
         status @ (400..=403 | 405..=499) => Some(status),
         _ => None,
     }
+}
+
+/// Returns true for the failure of one request whose answer is too long; others are not concerned.
+fn is_too_long(error: &DynamicTransportError) -> bool {
+    has_too_long_answer(error.error.as_ref())
 }
 
 /// Returns true for the answer to a request that the server refused by HTTP alone.

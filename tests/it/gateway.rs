@@ -7,6 +7,7 @@
 
 mod client;
 mod crowd;
+mod plain_server;
 mod rude;
 mod several;
 mod storm;
@@ -26,6 +27,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 use self::client::Client;
+use self::plain_server::LONG_NOTE;
 use self::workshop::{NOTE, Workshop};
 use crate::mcp::client::{modern, modern_post};
 use crate::mcp::http::Request;
@@ -307,6 +309,18 @@ async fn slow_calls_hold_up_no_read() {
         .unwrap();
     let read = within("a read", modern(server, "resources/read", json!({ "uri": NOTE }))).await;
     assert_eq!(read.json()["result"]["contents"][0]["text"], "one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_that_is_too_long_ends_no_connection() {
+    let (url, serving) = plain_server::serve().await;
+    let gateway = Gateway::start(&[&url]).await;
+    let client = Client::connect(&gateway.url, "a", &ProtocolVersion::V_2025_11_25).await;
+    let refusal = within("an answer", client.read(LONG_NOTE)).await.unwrap_err();
+    assert!(refusal.to_string().contains("too_long"), "{refusal}");
+    assert_eq!(client.read(NOTE).await.unwrap(), "one");
+    assert_eq!(gateway.metric("tidings_upstream_restarts_total").await, 0);
+    serving.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
