@@ -51,6 +51,8 @@ pub use crate::auth::{PeerAddress, PeerCertificate};
 pub use access::Access;
 #[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
+#[cfg(feature = "service")]
+pub(crate) use fetch_metadata::may_change;
 pub(crate) use limits::{BodyFault, Counted, Exceeded, Place, refused_subscription};
 pub use limits::{HeldCounts, SharedLimits};
 #[cfg(feature = "service")]

@@ -10,18 +10,22 @@ mod process;
 #[cfg(feature = "service")]
 mod metric_line;
 #[cfg(feature = "service")]
+mod http;
+#[cfg(feature = "service")]
 mod transport;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 pub(crate) use audit::AuditMetrics;
 #[cfg(feature = "nats")]
 pub(crate) use cluster::{ClusterMetrics, ClusterNodeMetrics, JanitorMetrics};
 #[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
+#[cfg(feature = "service")]
+pub(crate) use http::{Http2Metrics, HttpMetrics, OpenConnection};
 #[cfg(feature = "service")]
 pub(crate) use metric_line::MetricLine;
 pub(crate) use moved_sessions::MovedSessionMetrics;
@@ -58,6 +62,10 @@ metric_table! {
     describe_counter REQUESTS = "tidings_http_requests_total",
         "HTTP requests answered, by route and class of the status.";
     describe_gauge CONNECTIONS = "tidings_http_connections", "Open HTTP connections.";
+    describe_gauge HTTP2_CONNECTIONS = "tidings_http2_connections", "Those of them that speak HTTP/2.";
+    describe_gauge HTTP2_STREAMS = "tidings_http2_streams",
+        "Requests of HTTP/2 that are being answered, with the open streams and WebSockets.";
+    describe_counter HTTP2_REQUESTS = "tidings_http2_requests_total", "Requests that came over HTTP/2.";
     describe_counter ACCEPT_ERRORS = "tidings_http_accept_errors_total",
         "Failed attempts to accept a connection, most often for lack of file descriptors.";
     describe_counter SOURCE_ERRORS = "tidings_source_errors_total",
@@ -122,6 +130,9 @@ label_table! {
         HeaderTimeout = "http.header_timeout",
         Handshakes = "TLS handshakes under way",
         WriteTimeout = "http.write_timeout",
+        Http2Streams = "http.h2_streams_max",
+        PingTimeout = "http.h2_ping_timeout",
+        Http2Flood = "HTTP/2 flood",
         Streams = "session.streams_max",
         StreamsOfSession = "streams of one session",
         SessionsOfPeer = "session.per_peer_max",
@@ -376,81 +387,13 @@ impl AuthMetrics {
     }
 }
 
-const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-
-/// The metrics of an HTTP listener.
-#[derive(Clone)]
-pub(crate) struct HttpMetrics {
-    /// By path class and status class; one handle each, since every request counts.
-    requests: Arc<[[Counter; STATUSES.len()]; Path::ALL.len()]>,
-    connections: Gauge,
-    accept_errors: Counter,
-}
-
-impl HttpMetrics {
-    pub(crate) fn new() -> HttpMetrics {
-        let requests = std::array::from_fn(|route| {
-            let route = Path::ALL[route].label();
-            STATUSES.map(|status| counter!(REQUESTS, "route" => route, "status" => status))
-        });
-        HttpMetrics {
-            requests: Arc::new(requests),
-            connections: gauge!(CONNECTIONS),
-            accept_errors: counter!(ACCEPT_ERRORS),
-        }
-    }
-
-    /// Counts a connection as open until the returned value is dropped.
-    pub(crate) fn connected(&self) -> OpenConnection {
-        self.connections.increment(1.0);
-        OpenConnection(self.connections.clone())
-    }
-
-    /// Counts an attempt to accept a connection that failed.
-    pub(crate) fn accept_failed(&self) {
-        self.accept_errors.increment(1);
-    }
-
-    /// Counts a request that was answered with `status`.
-    pub(crate) fn answered(&self, path: Path, status: http::StatusCode) {
-        // Clamped, since a status beyond 599 must not panic here.
-        let class = usize::from(status.as_u16() / 100).clamp(1, STATUSES.len()) - 1;
-        self.requests[path as usize][class].increment(1);
-    }
-}
-
-/// A connection that counts as open until it is dropped.
-#[derive(Debug)]
-pub(crate) struct OpenConnection(Gauge);
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
-    }
-}
-
-impl Path {
-    /// Returns the class of a request's path.
-    pub(crate) fn of(path: &str) -> Path {
-        match path {
-            "/mcp" => Path::Mcp,
-            "/healthz" | "/readyz" => Path::Health,
-            "/metrics" => Path::Metrics,
-            "/" | "/ui" => Path::Page,
-            _ if path.starts_with("/ui/") => Path::Page,
-            _ if path == "/v1" || path.starts_with("/v1/") => Path::Api,
-            _ => Path::Other,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
     /// Returns the counters above 0 as `NAME LABELS VALUE`, sorted.
-    fn counted(recorder: &DebuggingRecorder) -> Vec<String> {
+    pub(super) fn counted(recorder: &DebuggingRecorder) -> Vec<String> {
         let mut shown = Vec::new();
         for (key, _, _, value) in recorder.snapshotter().snapshot().into_vec() {
             if let DebugValue::Counter(n @ 1..) = value {
@@ -493,34 +436,5 @@ mod tests {
         let outcomes =
             ["cancelled", "error", "ok", "unknown"].map(|outcome| format!("{TOOL_CALLS} {outcome} 1"));
         assert_eq!(counted(&recorder), outcomes);
-    }
-
-    #[test]
-    fn requests_count_by_route_and_status_class() {
-        let recorder = DebuggingRecorder::new();
-        let http = metrics::with_local_recorder(&recorder, HttpMetrics::new);
-        for (path, status) in [
-            ("/mcp", 200),
-            ("/mcp", 202),
-            ("/v1", 404),
-            ("/v1/resources", 304),
-            ("/v1x", 404),
-            ("/readyz", 503),
-            ("/metrics", 200),
-        ] {
-            http.answered(Path::of(path), http::StatusCode::from_u16(status).unwrap());
-        }
-        let expected = [
-            "api 3xx 1",
-            "api 4xx 1",
-            "health 5xx 1",
-            "mcp 2xx 2",
-            "metrics 2xx 1",
-            "other 4xx 1",
-        ];
-        assert_eq!(
-            counted(&recorder),
-            expected.map(|row| format!("{REQUESTS} {row}"))
-        );
     }
 }

@@ -30,7 +30,7 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// connection. At the limit: A slower connection is closed.
     header_timeout: Duration = Duration::from_secs(10), "Checked::<Time<SECOND, { 5 * MINUTE }>>";
     /// Time a client has to send the whole body of a request.
-    /// At the limit: The request gets 408, and its connection is closed.
+    /// At the limit: The request gets 408, and its connection is closed (in HTTP/2 its stream).
     body_timeout: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, HOUR>>";
     /// Bytes that are read and dropped after a request was refused before its body had come, so that the
     /// client gets the answer before the connection ends. After a rest of at most 256 KiB whose length is
@@ -50,9 +50,19 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// Interval of the comments on an idle stream, by which proxies keep it and dead peers are noticed.
     keep_alive: Duration = Limits::default().keep_alive, "Checked::<Time<SECOND, { 5 * MINUTE }>>";
     /// Time a connection may read nothing of the bytes that are written to it.
+    /// The same holds for a stream of HTTP/2 whose window is closed.
     /// At the limit: It is closed, which ends a listen stream. The client of a session may reconnect and gets
     /// the notices it missed.
     write_timeout: Duration = Duration::from_secs(300), "Checked::<Time<SECOND, HOUR>>";
+    /// Requests and streams of one HTTP/2 connection at a time; 0 turns HTTP/2 off.
+    /// At the limit: Clients wait with further requests; one that is sent gets `REFUSED_STREAM`.
+    h2_streams_max: usize = 1_000, "Checked::<Count<0, 1_000_000>>";
+    /// Headers of one HTTP/2 request, decoded, and 32 bytes for each.
+    /// At the limit: The request gets 431; far beyond it the connection is closed.
+    h2_header_bytes_max: usize = 16 << 10, "Checked::<Bytes<KIB, MIB>>";
+    /// Time a client may take to answer a ping, which an HTTP/2 connection sends after `http.keep_alive` of
+    /// silence. At the limit: The connection is closed.
+    h2_ping_timeout: Duration = Duration::from_secs(60), "Checked::<Time<SECOND, HOUR>>";
     /// Unsent bytes the kernel may hold per stream (`TCP_NOTSENT_LOWAT`); more means staler notices for slow
     /// readers. At the limit: Notices wait in the outbox, where repeats of one URI become one.
     not_sent_low_water: usize = 16 << 10, "Checked::<Bytes<KIB, { 4 * MIB }>>";

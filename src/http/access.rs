@@ -94,6 +94,16 @@ impl Access {
         for called in [host, authority].into_iter().flatten() {
             self.check_host(called)?;
         }
+        // Proxies and this service could go by different ones (RFC 9113, 8.3.1).
+        if let (Some(host), Some(authority)) = (host, authority)
+            && !are_one(host, authority, uri.scheme_str())
+        {
+            let host = shorten(host);
+            let authority = shorten(authority);
+            return Err(ProblemKind::Forbidden.because(format!(
+                "the request calls {authority:?} and its Host header {host:?}; send one name"
+            )));
+        }
         Ok(())
     }
 
@@ -156,6 +166,19 @@ impl Access {
             "pages of origin {origin:?} may not call; add it to http.allowed_origins"
         )))
     }
+}
+
+/// Returns true if both are one host and port. A missing port is that of the scheme.
+fn are_one(host: &str, authority: &str, scheme: Option<&str>) -> bool {
+    let own_port = match scheme {
+        Some("https") => 443,
+        _ => 80,
+    };
+    let [one, other] = [host, authority].map(|called| {
+        let (host, port) = Host::with_port(called)?;
+        Some((host, port.unwrap_or(own_port)))
+    });
+    one == other
 }
 
 /// Returns the one value of a header. Several are refused, since a proxy may go by another one than this
@@ -259,6 +282,20 @@ mod tests {
         assert!(admits("http://localhost:1/v1", &[]));
         assert!(!admits("http://evil.example/v1", &[(header::HOST, "localhost")]));
         assert!(!admits("http://localhost/v1", &[(header::HOST, "evil.example")]));
+    }
+
+    #[test]
+    fn host_header_agrees_with_request_line() {
+        for (uri, host, is_let_in) in [
+            ("http://localhost:1/v1", "LOCALHOST:1", true),
+            ("http://localhost/v1", "localhost:80", true),
+            ("https://localhost:443/v1", "localhost", true),
+            ("http://localhost:1/v1", "localhost:2", false),
+            ("http://localhost:1/v1", "127.0.0.1:1", false),
+            ("http://localhost/v1", "bus.example.org", false),
+        ] {
+            assert_eq!(admits(uri, &[(header::HOST, host)]), is_let_in, "{uri} {host}");
+        }
     }
 
     #[test]

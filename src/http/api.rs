@@ -54,6 +54,7 @@ use api_path::ApiPath;
 use resource_list::Listing;
 
 use super::access::Access;
+use super::fetch_metadata::may_change;
 use super::limits::SharedLimits;
 use super::problem::{Problem, ProblemKind};
 use super::rights::require;
@@ -190,7 +191,7 @@ impl Api {
             Ok(response) => response,
             Err(problem) => {
                 // A refused write is a change that did not arrive, which the metrics of sources count.
-                if !head.method.is_safe() {
+                if may_change(&head.method) {
                     recorded::source_failed(recorded::Source::Http);
                 }
                 problem.respond(head.uri.path()).map(Full::new)

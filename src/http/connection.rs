@@ -1,37 +1,35 @@
 //! One HTTP connection, on the thread of its shard.
 //!
-//! The HTTP library serves its requests. A stream leaves the library once its head is written
-//! ([`StreamWriter`]), and a WebSocket takes the whole connection along.
+//! Its protocol is agreed on by TLS, or told by its first bytes ([`first_bytes`]). Each is spoken by the HTTP
+//! library, and has its own task of the connection:
+//!
+//! - [`http1`]: one request after the other. A stream leaves the library once its head is written, and a
+//!   WebSocket takes the whole connection along.
+//! - [`http2`]: many requests at once, each a stream of the protocol and a task of its own
+//!   ([`http2_streams`]).
+//!
+//! The service cannot tell them apart: a request has the same extensions, and an answer counts the same.
 
-use std::cell::RefCell;
-use std::convert::Infallible;
-use std::future::poll_fn;
+mod first_bytes;
+mod http1;
+mod http2;
+mod http2_streams;
+
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use http_body::Body as _;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::upgrade::OnUpgrade;
-use hyper::{Request, Response, Version};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use ::http::Extensions;
+use first_bytes::{FirstBytes, Prefixed};
+pub(super) use http1::Http1Service;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::spawn_local;
 use tracing::debug;
 
-use super::pipelined::{Prefixed, serve_runs};
 use super::server::{RequestService, ServerContext};
-use super::stream_handover::{Stream, StreamHandover};
-use super::stream_writer::StreamWriter;
-use super::unread::{Dropping, Lingering, Unread};
 use super::write_deadline::{WriteDeadline, is_write_timeout};
-use crate::WriteProgress;
 use crate::auth::{PeerAddress, PeerCertificate};
-use crate::metrics::{self, HttpMetrics, Limit, OpenConnection, Path};
+use crate::metrics::{self, Limit, OpenConnection};
 
 /// The right to one of the connections that the server allows; given back when the last clone is dropped. A
 /// service that takes a connection over keeps the one in the request's extensions.
@@ -62,231 +60,65 @@ impl Peer {
             certificate,
         }
     }
-}
 
-/// Carries one connection on the thread of its shard: its requests, and then at most one stream or WebSocket.
-pub(super) async fn serve_connection<S, T>(
-    stream: T,
-    peer: Peer,
-    context: ServerContext<S>,
-    permit: ConnectionPermit,
-) where
-    S: RequestService,
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let mut closing = context.closing.clone();
-    let mut stream = WriteDeadline::new(Prefixed::new(stream), Some(context.config.write_timeout));
-    let progress = stream.progress().clone();
-    if context.joins_puts && !joined_puts_end(&mut stream, &peer, &context, &permit).await {
-        return;
-    }
-    let handover = StreamHandover::default();
-    let unread = Unread::default();
-    let mut dropping = Dropping::new(unread.clone(), &context.config);
-    let lingering = Lingering::new(&context.config);
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(context.config.header_timeout);
-    let service = ConnectionService {
-        service: RefCell::new(context.service),
-        metrics: context.metrics,
-        peer,
-        progress: progress.clone(),
-        handover: handover.clone(),
-        unread: unread.clone(),
-        permit: permit.clone(),
-    };
-    // Every connection may be upgraded: only its requests show whether it becomes a WebSocket, and any of
-    // them may.
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = Box::new(connection.with_upgrades());
-    let mut served = poll_fn(|cx| poll_served(&mut connection, &handover, &progress, &mut dropping, cx));
-    let ended = tokio::select! {
-        ended = &mut served => ended,
-        _ = closing.wait_for(|closing| *closing) => {
-            // The request that is being answered is finished; an idle connection ends here.
-            Pin::new(&mut *connection).graceful_shutdown();
-            poll_fn(|cx| poll_served(&mut connection, &handover, &progress, &mut dropping, cx)).await
-        }
-    };
-    let stream = match ended {
-        Ok(stream) => stream,
-        Err(error) => {
-            note_failure(&error);
-            unread.note_error(&error);
-            None
-        }
-    };
-    // A connection that became a WebSocket has no parts, but then it has no stream and no rest either.
-    if (stream.is_some() || unread.lingers())
-        && let Some(parts) = connection.into_parts()
-    {
-        go_on(parts.io.into_inner(), stream, lingering, permit);
-    }
-}
-
-/// Goes on with a connection that has left the library, in a task of its own, so that nothing of the present
-/// one is kept: writes its stream, or waits for the end of its client.
-fn go_on<T>(socket: WriteDeadline<T>, stream: Option<Stream>, lingering: Lingering, permit: ConnectionPermit)
-where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    match stream {
-        Some(stream) => spawn_local(write_stream(StreamWriter::new(socket, stream), permit)),
-        None => spawn_local(end_lingering(lingering, socket, permit)),
-    };
-}
-
-/// Serves the pipelined `PUT`s at the beginning of a connection. Returns true if it has more for the library.
-async fn joined_puts_end<S, T>(
-    stream: &mut WriteDeadline<Prefixed<T>>,
-    peer: &Peer,
-    context: &ServerContext<S>,
-    permit: &ConnectionPermit,
-) -> bool
-where
-    S: RequestService,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    let progress = stream.progress().clone();
-    let service = || ConnectionService {
-        service: RefCell::new(context.service.clone()),
-        metrics: context.metrics.clone(),
-        peer: peer.clone(),
-        progress: progress.clone(),
-        handover: StreamHandover::default(),
-        unread: Unread::default(),
-        permit: permit.clone(),
-    };
-    let timeout = context.config.header_timeout;
-    // Boxed, so that the task of a connection is not larger for it afterwards.
-    let served = Box::pin(serve_runs(stream, timeout, context.closing.clone(), service)).await;
-    match served {
-        Ok(Some(ahead)) => {
-            stream.get_mut().unread(ahead);
-            true
-        }
-        Ok(None) => false,
-        Err(error) => {
-            note_io_failure(&error);
-            false
-        }
-    }
-}
-
-/// The server's service, with the facts of one connection that requests carry along.
-pub(super) struct ConnectionService<S> {
-    /// Called with `&mut`, but only until it returns its future, so never twice at once.
-    service: RefCell<S>,
-    metrics: HttpMetrics,
-    peer: Peer,
-    progress: Arc<WriteProgress>,
-    handover: StreamHandover,
-    unread: Unread,
-    permit: ConnectionPermit,
-}
-
-impl<S: RequestService> hyper::service::Service<Request<Incoming>> for ConnectionService<S> {
-    type Response = Response<S::Body>;
-    type Error = Infallible;
-    type Future = CountedAnswer<S::Future>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        // A stream of HTTP/1.0 has no chunks, so the library writes it.
-        let is_chunked = request.version() == Version::HTTP_11;
-        let extensions = request.extensions_mut();
-        extensions.insert(self.progress.clone());
-        extensions.insert(self.peer.address);
-        if let Some(certificate) = &self.peer.certificate {
+    /// Puts the client into the extensions of a request.
+    fn tell(&self, extensions: &mut Extensions) {
+        extensions.insert(self.address);
+        if let Some(certificate) = &self.certificate {
             extensions.insert(certificate.clone());
         }
-        if is_chunked {
-            extensions.insert(self.handover.clone());
-        }
-        if extensions.get::<OnUpgrade>().is_some() {
-            // A WebSocket outlives this connection's task, so it must hold the permit itself.
-            extensions.insert(self.permit.clone());
-        }
-        let (head, body) = request.into_parts();
-        let has_body = !body.is_end_stream();
-        let body = self.unread.lend(&head.headers, body);
-        CountedAnswer {
-            path: Path::of(head.uri.path()),
-            metrics: self.metrics.clone(),
-            unread: has_body.then(|| self.unread.clone()),
-            answer: self.service.borrow_mut().call(Request::from_parts(head, body)),
-        }
     }
 }
 
-/// The answer to one request, which is counted when it is there.
-pub(super) struct CountedAnswer<F> {
-    path: Path,
-    metrics: HttpMetrics,
-    /// The body of the request, if it has one.
-    unread: Option<Unread>,
-    answer: F,
+/// A version of HTTP, by the way in which it uses a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// HTTP/1.0 and HTTP/1.1.
+    Http1,
+    Http2,
 }
 
-impl<F, B> Future for CountedAnswer<F>
+/// The parts of a connection beside its bytes.
+pub(super) struct ConnectionParts<S> {
+    pub(super) peer: Peer,
+    pub(super) context: ServerContext<S>,
+    pub(super) permit: ConnectionPermit,
+}
+
+/// Carries one connection on the thread of its shard. `agreed` is its protocol, if client and server have
+/// agreed on one.
+pub(super) async fn serve_connection<S, T>(stream: T, agreed: Option<Protocol>, parts: ConnectionParts<S>)
 where
-    F: Future<Output = Result<Response<B>, Infallible>> + Unpin,
-{
-    type Output = Result<Response<B>, Infallible>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let counted = self.get_mut();
-        let Ok(mut response) = ready!(Pin::new(&mut counted.answer).poll(cx));
-        counted.metrics.answered(counted.path, response.status());
-        if let Some(unread) = &counted.unread {
-            unread.answered(&mut response, cx);
-        }
-        Poll::Ready(Ok(response))
-    }
-}
-
-/// Writes a stream to its end.
-async fn write_stream<T: AsyncRead + AsyncWrite + Unpin>(writer: StreamWriter<T>, permit: ConnectionPermit) {
-    if let Err(error) = writer.await {
-        note_io_failure(&error);
-    }
-    drop(permit);
-}
-
-/// Keeps the place of a connection until it has ended.
-async fn end_lingering<T>(lingering: Lingering, stream: WriteDeadline<T>, permit: ConnectionPermit)
-where
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    lingering.end(stream).await;
-    drop(permit);
-}
-
-/// Serves a connection until it ends or the head of a stream is written; returns that stream.
-fn poll_served<T, S>(
-    connection: &mut http1::UpgradeableConnection<TokioIo<WriteDeadline<T>>, ConnectionService<S>>,
-    handover: &StreamHandover,
-    progress: &WriteProgress,
-    dropping: &mut Dropping,
-    cx: &mut Context<'_>,
-) -> Poll<hyper::Result<Option<Stream>>>
-where
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: RequestService,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let polled = Pin::new(connection).poll(cx);
-    if polled.is_pending() {
-        dropping.poll(cx);
-    }
-    match polled {
-        Poll::Ready(ended) => Poll::Ready(ended.map(|()| None)),
-        // While bytes of the library's are unsent, the head may be among them.
-        Poll::Pending if progress.is_blocked() => Poll::Pending,
-        Poll::Pending => match handover.take() {
-            Some(stream) => Poll::Ready(Ok(Some(stream))),
-            None => Poll::Pending,
+    let config = &parts.context.config;
+    let mut stream = WriteDeadline::new(Prefixed::new(stream), Some(config.write_timeout));
+    let agreed = match config.h2_streams_max {
+        0 => Some(Protocol::Http1),
+        _ => agreed,
+    };
+    let FirstBytes { protocol, bytes } = match agreed {
+        Some(protocol) => FirstBytes {
+            protocol,
+            bytes: Vec::new(),
         },
+        None => {
+            // Boxed, like all that not every connection needs for long, so that its task is not larger.
+            let read = first_bytes::read(&mut stream, config.header_timeout, parts.context.closing.clone());
+            match Box::pin(read).await {
+                Ok(Some(first)) => first,
+                Ok(None) => return,
+                Err(error) => return note_io_failure(&error),
+            }
+        }
+    };
+    match protocol {
+        Protocol::Http1 => http1::serve(stream, bytes, parts).await,
+        Protocol::Http2 => {
+            stream.get_mut().unread(bytes);
+            Box::pin(http2::serve(stream, parts)).await;
+        }
     }
 }
 
@@ -294,17 +126,6 @@ where
 fn note_io_failure(error: &io::Error) {
     debug!(%error, "a connection or its stream ended");
     if is_write_timeout(error) {
-        metrics::limit_reached(Limit::WriteTimeout);
-    }
-}
-
-/// Logs why a connection failed, and counts the limit that ended it, if one did. Most often the client is
-/// gone.
-fn note_failure(error: &hyper::Error) {
-    debug!(%error, "a connection ended");
-    if error.is_timeout() {
-        metrics::limit_reached(Limit::HeaderTimeout);
-    } else if is_write_timeout(error) {
         metrics::limit_reached(Limit::WriteTimeout);
     }
 }

@@ -9,6 +9,12 @@ pub(super) const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const USER: HeaderName = HeaderName::from_static("sec-fetch-user");
 
+/// Returns true for a method that may change something. CONNECT opens a WebSocket over HTTP/2, as GET does
+/// over HTTP/1.1.
+pub(crate) fn may_change(method: &Method) -> bool {
+    !method.is_safe() && *method != Method::CONNECT
+}
+
 /// Returns the `Sec-Fetch-Site` of a request that a page of another origin may not cause; none for every
 /// other request.
 ///
@@ -17,10 +23,10 @@ const USER: HeaderName = HeaderName::from_static("sec-fetch-user");
 pub(super) fn foreign_site(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     if says(headers, &SITE, "cross-site") {
         let may_read = headers.contains_key(header::ORIGIN) || is_followed_link(headers);
-        return (!method.is_safe() || !may_read).then_some("cross-site");
+        return (may_change(method) || !may_read).then_some("cross-site");
     }
     // A page of another port of this machine.
-    (says(headers, &SITE, "same-site") && !method.is_safe()).then_some("same-site")
+    (says(headers, &SITE, "same-site") && may_change(method)).then_some("same-site")
 }
 
 /// Returns true for the page that a user asked for, for example by a link on another one.

@@ -10,6 +10,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
 use super::access::Access;
+use super::fetch_metadata::may_change;
 use super::limits::SharedLimits;
 use super::problem::{Problem, ProblemKind};
 use crate::metrics;
@@ -41,7 +42,7 @@ async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) 
 /// Writes the problem that a handler returned, if it did: only here is the path of the request known.
 async fn render(request: Request, next: Next) -> Response {
     let instance = request.uri().path().to_owned();
-    let publishes = !request.method().is_safe();
+    let publishes = may_change(request.method());
     let mut response = next.run(request).await;
     let Some(problem) = response.extensions_mut().remove::<Problem>() else {
         return response;

@@ -16,12 +16,12 @@ use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use percent_encoding::percent_decode;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::connection::ConnectionService;
+use super::connection::Http1Service;
 use super::server::RequestService;
 use crate::metrics::{self, Limit};
 
@@ -62,40 +62,19 @@ enum Start {
     Other,
 }
 
-/// A stream that returns bytes which were read ahead first.
-#[derive(Debug)]
-pub(super) struct Prefixed<T> {
-    prefix: Bytes,
-    inner: T,
-}
-
-impl<T> Prefixed<T> {
-    pub(super) fn new(inner: T) -> Prefixed<T> {
-        Prefixed {
-            prefix: Bytes::new(),
-            inner,
-        }
-    }
-
-    /// Gives bytes back, to be read again.
-    pub(super) fn unread(&mut self, bytes: Vec<u8>) {
-        self.prefix = bytes.into();
-    }
-}
-
-/// Serves runs of plain `PUT`s, as long as the connection brings nothing else. Returns the bytes for the
-/// library; none if the connection has ended.
+/// Serves runs of plain `PUT`s, as long as the connection brings nothing else; it begins with the bytes
+/// `ahead`. Returns the bytes for the library; none if the connection has ended.
 pub(super) async fn serve_runs<S, T>(
     stream: &mut T,
+    mut ahead: Vec<u8>,
     header_timeout: Duration,
     mut closing: watch::Receiver<bool>,
-    service: impl Fn() -> ConnectionService<S>,
+    service: impl Fn() -> Http1Service<S>,
 ) -> io::Result<Option<Vec<u8>>>
 where
     S: RequestService,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut ahead = Vec::new();
     let mut is_pipelining = false;
     let mut deadline = Instant::now() + header_timeout;
     loop {
@@ -214,7 +193,7 @@ fn plain_head(head: &str) -> Option<(usize, Vec<u8>)> {
 async fn answer_run<S: RequestService>(
     bytes: &[u8],
     run: &[usize],
-    service: &impl Fn() -> ConnectionService<S>,
+    service: &impl Fn() -> Http1Service<S>,
 ) -> (Vec<u8>, bool) {
     let mut builder = http1::Builder::new();
     // The whole request is there, so its head cannot be late.
@@ -294,54 +273,6 @@ impl Write for OneRequest {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Prefixed<T> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let stream = self.get_mut();
-        if stream.prefix.is_empty() {
-            return Pin::new(&mut stream.inner).poll_read(cx, buffer);
-        }
-        let part = stream
-            .prefix
-            .split_to(stream.prefix.len().min(buffer.remaining()));
-        buffer.put_slice(&part);
-        if stream.prefix.is_empty() {
-            // Frees the bytes, which a long stream would keep otherwise.
-            stream.prefix = Bytes::new();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Prefixed<T> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
     }
 }
 

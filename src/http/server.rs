@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, watch};
 use tower_service::Service;
 use tracing::{debug, warn};
 
-use super::connection::{ConnectionPermit, Peer, serve_connection};
+use super::connection::{ConnectionParts, ConnectionPermit, Peer, Protocol, serve_connection};
 use super::tls::Tls;
 use super::transport::Transport;
 use super::unread::RequestBody;
@@ -51,7 +51,7 @@ where
     type Body = B;
 }
 
-/// Serves HTTP/1.1 on connections that it is handed: sockets, or any other stream of bytes in both
+/// Serves HTTP/1.1 and HTTP/2 on connections that it is handed: sockets, or any other stream of bytes in both
 /// directions.
 ///
 /// Cheap to clone; all clones are one server. Each connection lives on the thread of one shard, so that the
@@ -81,7 +81,8 @@ pub(super) struct ServerContext<S> {
 
 impl<S: RequestService> HttpServer<S> {
     /// Makes a server that answers requests with `service`. Of `config` it heeds `connections_max`,
-    /// `header_timeout`, `write_timeout`, `unread_bytes_max` and `unread_timeout`; the rest is for the code
+    /// `header_timeout`, `write_timeout`, `unread_bytes_max` and `unread_timeout`, and for HTTP/2
+    /// `h2_streams_max`, `h2_header_bytes_max`, `h2_ping_timeout` and `keep_alive`; the rest is for the code
     /// that opens the connections.
     pub fn new(bus: &Bus, service: S, config: &HttpConfig) -> HttpServer<S> {
         let (closing, watching) = watch::channel(false);
@@ -180,20 +181,35 @@ where
 {
     #[cfg(feature = "tls")]
     if let Some(tls) = &context.tls {
-        let time = context.config.header_timeout;
         // A failure was counted and logged.
-        if let Ok((stream, certificate)) = tls.accept(stream, address, time).await {
+        if let Ok((stream, certificate)) = tls.accept(stream, address, &context.config).await {
+            // A client that agrees on nothing takes HTTP/1.1 for granted.
+            let agreed = match stream.agreed_on_http2() {
+                true => Protocol::Http2,
+                false => Protocol::Http1,
+            };
             let peer = Peer::new(address, certificate);
-            serve_connection(Transport::Tls(Box::new(stream)), peer, context, permit).await;
+            let stream = Transport::Tls(Box::new(stream));
+            let parts = ConnectionParts {
+                peer,
+                context,
+                permit,
+            };
+            serve_connection(stream, Some(agreed), parts).await;
         }
         return;
     }
     let peer = Peer::new(address, None);
-    serve_connection(Transport::Plain(stream), peer, context, permit).await;
+    let parts = ConnectionParts {
+        peer,
+        context,
+        permit,
+    };
+    serve_connection(Transport::Plain(stream), None, parts).await;
 }
 
 impl<S> HttpServer<S> {
-    /// Ends each connection after the request it is at. Open streams stay until the bus ends them.
+    /// Ends each connection after the requests it is at. Open streams stay until the bus ends them.
     pub fn close(&self) {
         self.closing.send_replace(true);
     }

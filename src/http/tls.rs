@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::auth::{PeerCertificate, Trust};
-use crate::config::TlsConfig;
+use crate::config::{HttpConfig, TlsConfig};
 use crate::file_watch::{self, FileStamps, Looks};
 use crate::metrics::TlsMetrics;
 use files::{Loaded, TlsFiles};
@@ -123,8 +123,8 @@ impl Tls {
         self.0.generation.subscribe()
     }
 
-    /// Shakes hands over `io` within `time`. Returns the stream, and the certificate of a client that
-    /// presented one.
+    /// Shakes hands over `io` within `header_timeout` of `config`, and agrees on a protocol. Returns the
+    /// stream, and the certificate of a client that presented one.
     ///
     /// # Errors
     /// The client is no client of TLS, is late, is refused, or goes away; or its place was given to a newer
@@ -133,13 +133,18 @@ impl Tls {
         &self,
         io: T,
         peer: SocketAddr,
-        time: Duration,
+        config: &HttpConfig,
     ) -> io::Result<(TlsStream<T>, Option<PeerCertificate>)>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
         let loaded = self.0.current().loaded.clone();
-        let accepted = self.0.handshakes.shake(io, loaded.server.clone(), time).await;
+        let server = match config.h2_streams_max {
+            0 => loaded.http1_alone.clone(),
+            _ => loaded.server.clone(),
+        };
+        let time = config.header_timeout;
+        let accepted = self.0.handshakes.shake(io, server, time).await;
         match &accepted {
             Ok(_) => self.0.metrics.accepted(),
             Err(failure) => {

@@ -4,7 +4,7 @@
 //! the answer away that the client has not read yet (RFC 9112, section 9.6). The answer is therefore written
 //! at once, and the rest of the body is read and dropped: a short one by the HTTP library, so that the
 //! connection carries the next request, and any other after the end of the answer, which says
-//! `Connection: close`.
+//! `Connection: close`. In HTTP/2 any rest is dropped by the task of its request.
 
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -55,6 +55,8 @@ struct UnreadState {
     /// True if the client waits for the answer before it sends the body (`Expect: 100-continue`).
     awaits: bool,
     answered: bool,
+    /// True if the body broke off.
+    broken: bool,
     rest: Option<Incoming>,
     /// True if bytes of the client may come after the end of the last answer.
     lingers: bool,
@@ -124,6 +126,18 @@ impl Unread {
         state.rest.take()
     }
 
+    /// Returns true if the body broke off, which its holder may have answered.
+    pub(super) fn is_broken(&self) -> bool {
+        self.state().broken
+    }
+
+    /// Takes the rest of a body of HTTP/2, whose connection goes on in any case.
+    pub(super) fn take_rest(&self) -> Option<Incoming> {
+        let mut state = self.state();
+        // A client that waits for 100 may send nothing more.
+        state.rest.take().filter(|_| !state.awaits)
+    }
+
     fn state(&self) -> MutexGuard<'_, UnreadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,6 +178,9 @@ impl Body for RequestBody {
         let frame = ready!(Pin::new(incoming).poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) {
             body.incoming = None;
+        }
+        if let (Some(Err(_)), Some(unread)) = (&frame, &body.unread) {
+            unread.state().broken = true;
         }
         Poll::Ready(frame)
     }
@@ -247,7 +264,7 @@ impl Dropping {
     }
 }
 
-/// The end of a connection whose client may still be sending.
+/// The end of a connection, or of a request of HTTP/2, whose client may still be sending.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lingering {
     bytes_max: usize,
@@ -268,6 +285,30 @@ impl Lingering {
         if timeout(self.time, self.drop_all(&mut stream)).await.is_err() {
             metrics::limit_reached(Limit::UnreadTimeout);
         }
+    }
+
+    /// Drops the rest of the body of a request that was answered. A client need not read an answer when its
+    /// request is reset, so it is not reset before it was sent or the client has sent or waited enough.
+    pub(super) async fn end_request(self, rest: Incoming) {
+        if timeout(self.time, self.drop_rest(rest)).await.is_err() {
+            metrics::limit_reached(Limit::UnreadTimeout);
+        }
+    }
+
+    async fn drop_rest(self, mut rest: Incoming) {
+        let mut dropped = 0;
+        while dropped < self.bytes_max {
+            match timeout(QUIET_MAX, poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx))).await {
+                Ok(Some(Ok(frame))) => {
+                    // Trailers are the end in any case.
+                    if let Some(data) = frame.data_ref() {
+                        dropped += data.len();
+                    }
+                }
+                _ => return,
+            }
+        }
+        metrics::limit_reached(Limit::UnreadBytes);
     }
 
     async fn drop_all<T: AsyncRead + AsyncWrite + Unpin>(self, stream: &mut T) {

@@ -84,8 +84,9 @@ impl Drop for WsPermit {
     }
 }
 
-/// Returns `GET /v1/ws` as a router of its own, to be served alone or merged with others. The server must
-/// allow upgrades. A connection on which a write makes no progress for `write_timeout` is cut.
+/// Returns `GET /v1/ws`, and `CONNECT` as HTTP/2 has it (RFC 8441), as a router of its own, to be served
+/// alone or merged with others. The server must allow upgrades. A connection on which a write makes no
+/// progress for `write_timeout` is cut.
 pub fn router(
     bus: Bus,
     config: WsConfig,
@@ -104,7 +105,7 @@ pub fn router(
         metrics: WsMetrics::new(),
     };
     let routes = Router::new()
-        .route(PATH, get(upgrade))
+        .route(PATH, get(upgrade).connect(upgrade))
         .with_state(Arc::new(context));
     guarded(routes, access, counted)
 }

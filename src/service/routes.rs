@@ -18,7 +18,7 @@ use crate::auth::ProtectedResource;
 use crate::gateway::GatewayServer;
 use crate::http::api::{self, Api, ClusterView};
 use crate::http::problem::Problem;
-use crate::http::{Access, Page, RequestBody, ServiceRoute, SharedLimits};
+use crate::http::{Access, Page, RequestBody, ServiceRoute, SharedLimits, may_change};
 use crate::mcp::{Endpoint, EndpointBody, WrappedServers};
 use crate::metrics;
 
@@ -260,7 +260,7 @@ fn answer_metadata(
 fn refusal(request: &Request<RequestBody>, problem: &Problem) -> Response<AnswerBody> {
     let path = request.uri().path();
     // A POST to MCP is a question more often than a change, so it counts as no failed source.
-    if path != MCP_PATH && !request.method().is_safe() {
+    if path != MCP_PATH && may_change(request.method()) {
         metrics::source_failed(metrics::Source::Http);
     }
     let refusal = problem.respond(path);

@@ -8,6 +8,7 @@ mod upgrade;
 pub(crate) mod upstreams;
 mod api;
 mod events;
+mod http2;
 mod limits;
 mod pipelined;
 mod quota;

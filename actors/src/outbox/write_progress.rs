@@ -1,6 +1,8 @@
 //! Write progress of one connection: written by the task of the connection, read by the readers of outboxes.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
 
 use crate::model::MonotonicMillis;
 
@@ -21,6 +23,8 @@ pub struct WriteProgress {
     blocked: AtomicU64,
     /// [`TIMED_OUT`], [`CUT`], or 0 while the connection is open.
     end: AtomicU8,
+    /// The task to wake when the connection is cut.
+    task: Mutex<Option<Waker>>,
 }
 
 impl WriteProgress {
@@ -60,12 +64,25 @@ impl WriteProgress {
     /// Asks the task of the connection to close it at once.
     pub(crate) fn cut(&self) {
         // The task of the connection checks the mark itself, since the outbox cannot close a socket.
-        self.end.store(CUT, Ordering::Relaxed);
+        self.end.store(CUT, Ordering::Release);
+        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.wake();
+        }
+    }
+
+    /// Has `task` woken when the connection is to be closed at once. For a task that does not poll the reader
+    /// while the connection is blocked; it looks at [`is_cut`](Self::is_cut) afterwards.
+    pub fn wake_when_cut(&self, task: &Waker) {
+        let mut known = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *known {
+            Some(known) => known.clone_from(task),
+            none => *none = Some(task.clone()),
+        }
     }
 
     /// Returns true if the connection is to be closed at once.
     pub fn is_cut(&self) -> bool {
-        self.end.load(Ordering::Relaxed) == CUT
+        self.end.load(Ordering::Acquire) == CUT
     }
 
     /// The number of bytes that the peer has taken.
@@ -92,6 +109,28 @@ impl WriteProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct CountWakes(AtomicU64);
+
+    impl Wake for CountWakes {
+        fn wake(self: Arc<CountWakes>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn cut_wakes_the_task_that_waits_for_it() {
+        let woken = Arc::new(CountWakes::default());
+        let progress = WriteProgress::default();
+        progress.wake_when_cut(&woken.clone().into());
+        assert!(!progress.is_cut());
+        progress.cut();
+        progress.cut();
+        assert!(progress.is_cut() && woken.0.load(Ordering::Relaxed) == 1);
+    }
 
     #[test]
     fn blocked_from_first_refusal_to_next_write() {

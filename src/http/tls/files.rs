@@ -21,8 +21,9 @@ use crate::small_file;
 /// The largest file. Revocation lists of large authorities have some megabytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The protocol that is offered, besides which no other is spoken.
+/// The protocols that are offered (RFC 7301), besides which no other is spoken.
 const HTTP_1_1: &[u8] = b"http/1.1";
+pub(super) const HTTP_2: &[u8] = b"h2";
 
 /// The files that the configuration names.
 #[derive(Debug, Clone)]
@@ -36,6 +37,8 @@ pub(super) struct TlsFiles {
 /// All that new connections need, of one reading of the files.
 pub(super) struct Loaded {
     pub(super) server: Arc<ServerConfig>,
+    /// The same without HTTP/2.
+    pub(super) http1_alone: Arc<ServerConfig>,
     /// Verifies the certificates of clients, if they may present any.
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// The end of the validity of the listener's certificate.
@@ -127,8 +130,11 @@ impl TlsFiles {
             server.ticketer = tickets.clone();
             server.send_tls13_tickets = 1;
         }
+        let http1_alone = Arc::new(server.clone());
+        server.alpn_protocols.insert(0, HTTP_2.to_vec());
         Ok(Loaded {
             server: Arc::new(server),
+            http1_alone,
             verifier,
             expires,
             list_ends,

@@ -13,6 +13,8 @@ use rustls::ServerConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tracing::debug;
 
+use super::files::HTTP_2;
+
 /// The bytes of one record, the most that TLS allows.
 const RECORD_MAX: usize = 16 << 10;
 
@@ -60,6 +62,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// Returns the state of TLS.
     pub(super) fn tls(&self) -> &ServerConnection {
         &self.tls
+    }
+
+    /// Returns true if client and server have agreed on HTTP/2.
+    pub(in crate::http) fn agreed_on_http2(&self) -> bool {
+        self.tls.alpn_protocol() == Some(HTTP_2)
     }
 
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -114,6 +114,17 @@ impl Request {
         Incoming::head(stream).await
     }
 
+    /// Returns the head and the body as a client of HTTP/2 sends them.
+    pub(crate) fn for_http2(&self, server: SocketAddr) -> (http::Request<()>, Vec<u8>) {
+        let mut request = http::Request::builder()
+            .method(self.method)
+            .uri(format!("http://{server}{}", self.path));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        (request.body(()).expect("a request"), self.body.clone())
+    }
+
     /// Sends it and reads the whole answer.
     pub(crate) async fn send(&self, server: SocketAddr) -> Reply {
         self.open(server).await.reply().await

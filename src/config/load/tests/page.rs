@@ -141,7 +141,7 @@ fn examples_of_the_page_load() {
 }
 
 /// Bounds at which nothing is to be counted, or that are counted under another name.
-const NOT_COUNTED: [(&str, &str); 17] = [
+const NOT_COUNTED: [(&str, &str); 18] = [
     ("tools.address_space_max", "the system refuses the tool"),
     ("tools.processes_max", "the system refuses the tool"),
     ("tools.open_files_max", "the system refuses the tool"),
@@ -161,6 +161,7 @@ const NOT_COUNTED: [(&str, &str); 17] = [
         "http.not_sent_low_water",
         "the kernel's; tidings_conflated_total shows what comes of it",
     ),
+    ("http.h2_header_bytes_max", "the HTTP library refuses the request"),
     ("bus.shards", "nothing is refused"),
     ("cluster.in_flight_max", "tidings_cluster_proposals_in_flight"),
     ("cluster.publish_timeout", "tidings_cluster_unknown_total"),

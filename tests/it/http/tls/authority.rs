@@ -101,8 +101,13 @@ impl Authority {
         params.signed_by(&self.0).unwrap().pem().unwrap()
     }
 
-    /// Returns a client that trusts this authority and presents `own`, if there is one.
+    /// Returns a client that trusts this authority and presents `own`, if there is one. It offers HTTP/1.1.
     pub(crate) fn client(&self, own: Option<&Pair>) -> TlsConnector {
+        self.client_of(own, &["http/1.1"])
+    }
+
+    /// Returns a client that offers `protocols`.
+    pub(crate) fn client_of(&self, own: Option<&Pair>, protocols: &[&str]) -> TlsConnector {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -118,7 +123,7 @@ impl Authority {
             }
             None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config).into()
     }
 }

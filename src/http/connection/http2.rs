@@ -1,0 +1,278 @@
+//! A connection that speaks HTTP/2 (RFC 9113): the library serves many requests at once.
+//!
+//! The task of the connection reads and writes frames. Each request is a task of its own on the same thread
+//! ([`http2_streams`](super::http2_streams)), so one that waits holds up no other.
+//!
+//! The library bounds by itself the memory that a client can take, and ends connections that flood it with
+//! resets, headers or frames. Here end those that are idle, that answer no ping, and that reset one request
+//! after the other before it is answered.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use ::http::{HeaderMap, HeaderValue, Uri, header};
+use bytes::Bytes;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http2;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until};
+use tracing::debug;
+
+use super::first_bytes::Prefixed;
+use super::http2_streams::{Http2Body, Http2Streams, RequestState, StreamSpawner};
+use super::{ConnectionParts, ConnectionPermit, Peer};
+use crate::config::HttpConfig;
+use crate::http::server::RequestService;
+use crate::http::write_deadline::{WriteDeadline, is_write_timeout};
+use crate::metrics::{self, HttpMetrics, Limit, Path};
+
+/// The bytes of one request's body that a client may send before they are read.
+const STREAM_WINDOW: u32 = 256 << 10;
+
+/// The same over all requests of a connection.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// The bytes of one answer that wait in the library for the socket.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// The table by which a client may shorten repeated headers, in bytes.
+const HEADER_TABLE: u32 = 4 << 10;
+
+/// The library as the server of a connection over `io`.
+type Library<I, S> = http2::Connection<I, Http2Service<S>, StreamSpawner>;
+
+/// The reason for which a connection ended.
+enum End {
+    /// The library has ended it.
+    Library(hyper::Result<()>),
+    /// The client sent no request for too long, and does not end its side.
+    Idle,
+    /// The client has reset too many requests before they were answered.
+    Flood,
+}
+
+/// Carries a connection: its requests, and the streams and WebSockets that answer them.
+pub(super) async fn serve<S, T>(stream: WriteDeadline<Prefixed<T>>, parts: ConnectionParts<S>)
+where
+    S: RequestService,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let ConnectionParts {
+        peer,
+        context,
+        permit,
+    } = parts;
+    let config = &context.config;
+    let _open = context.metrics.http2().connected();
+    let streams = Http2Streams::new(stream.progress().clone(), context.metrics.http2(), config);
+    let service = Http2Service {
+        service: RefCell::new(context.service),
+        metrics: context.metrics,
+        peer,
+        streams: streams.clone(),
+        permit,
+    };
+    // On this thread, where the streams are woken without leaving it.
+    let spawner = StreamSpawner::new(streams.clone());
+    let library = builder(config, spawner).serve_connection(TokioIo::new(stream), service);
+    let mut library = std::pin::pin!(library);
+    let mut closing = context.closing.clone();
+    let mut idle = std::pin::pin!(sleep_until(Instant::now() + config.header_timeout));
+    let mut says_goodbye = false;
+    let end = loop {
+        tokio::select! {
+            end = poll_fn(|cx| poll_library(library.as_mut(), &streams, cx)) => break end,
+            _ = closing.wait_for(|closing| *closing), if !says_goodbye => {
+                // Requests that are being answered are finished; open streams stay until the bus ends them.
+                library.as_mut().graceful_shutdown();
+                says_goodbye = true;
+            }
+            () = &mut idle => match streams.look_again(config.header_timeout) {
+                Some(later) => idle.as_mut().reset(later),
+                None if says_goodbye || streams.had_no_request() => break End::Idle,
+                None => {
+                    metrics::limit_reached(Limit::HeaderTimeout);
+                    library.as_mut().graceful_shutdown();
+                    says_goodbye = true;
+                    // The last frame of an answer may wait for its window.
+                    idle.as_mut().reset(Instant::now() + config.write_timeout);
+                }
+            }
+        }
+    };
+    note_end(&end, says_goodbye);
+}
+
+/// Configures the library.
+fn builder(config: &HttpConfig, spawner: StreamSpawner) -> http2::Builder<StreamSpawner> {
+    let mut builder = http2::Builder::new(spawner);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(u32::try_from(config.h2_streams_max).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(config.h2_header_bytes_max).unwrap_or(u32::MAX))
+        .header_table_size(HEADER_TABLE)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(config.keep_alive)
+        .keep_alive_timeout(config.h2_ping_timeout)
+        // WebSockets (RFC 8441).
+        .enable_connect_protocol();
+    builder
+}
+
+/// Polls the library, and then the streams that waited for the socket.
+fn poll_library<I, S>(
+    library: Pin<&mut Library<I, S>>,
+    streams: &Http2Streams,
+    cx: &mut Context<'_>,
+) -> Poll<End>
+where
+    I: Read + Write + Unpin,
+    S: RequestService,
+{
+    if let Poll::Ready(ended) = library.poll(cx) {
+        return Poll::Ready(End::Library(ended));
+    }
+    if streams.is_flooded(cx) {
+        return Poll::Ready(End::Flood);
+    }
+    streams.wake_if_unblocked();
+    Poll::Pending
+}
+
+/// Logs why a connection ended, and counts the limit that ended it, if one did.
+fn note_end(end: &End, said_goodbye: bool) {
+    let error = match end {
+        End::Library(Ok(())) => return,
+        End::Library(Err(error)) => error,
+        End::Idle => {
+            debug!("an HTTP/2 connection was idle for too long");
+            if !said_goodbye {
+                metrics::limit_reached(Limit::HeaderTimeout);
+            }
+            return;
+        }
+        End::Flood => {
+            debug!("an HTTP/2 connection was closed, since it reset too many requests");
+            return metrics::limit_reached(Limit::Http2Flood);
+        }
+    };
+    debug!(%error, "an HTTP/2 connection ended");
+    if is_flood(error) {
+        metrics::limit_reached(Limit::Http2Flood);
+    } else if is_write_timeout(error) {
+        metrics::limit_reached(Limit::WriteTimeout);
+    } else if error.is_timeout() {
+        metrics::limit_reached(Limit::PingTimeout);
+    }
+}
+
+/// Returns true if the library ended a connection for what its client asked of it.
+fn is_flood(error: &hyper::Error) -> bool {
+    let Some(cause) = error.source() else {
+        return false;
+    };
+    match cause.downcast_ref::<h2::Error>() {
+        Some(error) => error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM),
+        None => false,
+    }
+}
+
+/// The server's service, with the facts of one connection that requests carry along.
+struct Http2Service<S> {
+    /// Called with `&mut`, but only until it returns its future, so never twice at once.
+    service: RefCell<S>,
+    metrics: HttpMetrics,
+    peer: Peer,
+    streams: Rc<Http2Streams>,
+    permit: ConnectionPermit,
+}
+
+impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Service<S> {
+    type Response = Response<Http2Body<S::Body>>;
+    type Error = Infallible;
+    type Future = Http2Answer<S::Future>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let state = self.streams.begin();
+        let extensions = request.extensions_mut();
+        // Of this stream alone: the others of its connection go on while it is blocked.
+        extensions.insert(state.progress().clone());
+        self.peer.tell(extensions);
+        if extensions.get::<OnUpgrade>().is_some() {
+            // A WebSocket holds the permit itself, as in HTTP/1.1.
+            extensions.insert(self.permit.clone());
+        }
+        self.metrics.http2().requested();
+        let (mut head, body) = request.into_parts();
+        name_host(&head.uri, &mut head.headers);
+        let body = state.unread().lend(&head.headers, body);
+        Http2Answer {
+            path: Path::of(head.uri.path()),
+            metrics: self.metrics.clone(),
+            is_head: head.method == Method::HEAD,
+            state,
+            answer: self.service.borrow_mut().call(Request::from_parts(head, body)),
+        }
+    }
+}
+
+/// Puts the name that the client called into the `Host` header, where HTTP/1.1 has it, unless the client sent
+/// one. A different one is refused with the rule of hosts.
+fn name_host(uri: &Uri, headers: &mut HeaderMap) {
+    if let Some(authority) = uri.authority()
+        && !headers.contains_key(header::HOST)
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        headers.insert(header::HOST, host);
+    }
+}
+
+/// The answer to one request, which is counted when it is there.
+struct Http2Answer<F> {
+    path: Path,
+    metrics: HttpMetrics,
+    /// True if the answer is one without its body.
+    is_head: bool,
+    state: Rc<RequestState>,
+    answer: F,
+}
+
+impl<F, B> Future for Http2Answer<F>
+where
+    F: Future<Output = Result<Response<B>, Infallible>> + Unpin,
+    B: Body<Data = Bytes>,
+{
+    type Output = Result<Response<Http2Body<B>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let counted = self.get_mut();
+        let Ok(response) = ready!(Pin::new(&mut counted.answer).poll(cx));
+        counted.metrics.answered(counted.path, response.status());
+        counted.state.answered();
+        let (mut head, body) = response.into_parts();
+        let mut body = Http2Body::new(body, counted.state.clone());
+        // The library does so in HTTP/1.1 alone.
+        if counted.is_head {
+            if let Some(length) = body.size_hint().exact()
+                && length > 0
+                && !head.headers.contains_key(header::CONTENT_LENGTH)
+            {
+                head.headers.insert(header::CONTENT_LENGTH, length.into());
+            }
+            body.leave_out();
+        }
+        Poll::Ready(Ok(Response::from_parts(head, body)))
+    }
+}

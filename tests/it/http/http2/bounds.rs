@@ -1,0 +1,305 @@
+//! The bounds of HTTP/2: limits, time-outs, and floods, each of which ends one request or one connection.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::Builder;
+use serde_json::json;
+use tidings::wire::http1::resource_path;
+use tokio::io::AsyncWriteExt;
+
+use super::client::{END_HEADERS, END_STREAM, Http2Client, RawFrames, frame, headers, kind};
+use super::{A, listen, put};
+use crate::mcp::client::{listen_request, updates};
+use crate::mcp::http::{Request, within};
+use crate::mcp::server::Server;
+
+/// Waits until a limit was reached so often.
+async fn until_counted(server: &Server, limit: &str, times: u32) {
+    let line = format!("tidings_limit_reached_total{{limit=\"{limit}\"}} {times}\n");
+    within(&line, async {
+        loop {
+            let metrics = Request::new("GET", "/metrics").send(server.address).await;
+            if metrics.text().contains(&line) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Returns the error with which the server ended a connection.
+fn error_code(payload: &[u8]) -> u8 {
+    payload[7]
+}
+
+#[tokio::test]
+async fn large_request_is_refused_and_its_connection_stays() {
+    let server = Server::with("[http]\nbody_bytes_max = \"8KiB\"\n[bus]\nbody_bytes_max = \"8KiB\"\n").await;
+    let client = Http2Client::connect(server.address).await;
+    // More than the windows of the server have room for.
+    for length in [9_000, 3_000_000] {
+        assert_eq!(client.send(&put(A, &"x".repeat(length))).await.0, 413);
+    }
+    let post = Request::post("x".repeat(2_000_000));
+    assert_eq!(client.send(&post).await.0, 413);
+    let bomb = Request::new("GET", "/healthz").header("x", "y".repeat(20_000));
+    assert_eq!(client.send(&bomb).await.0, 431);
+    assert_eq!(client.send(&Request::new("GET", "/healthz")).await.0, 200);
+}
+
+#[tokio::test]
+async fn half_open_request_ends_in_time() {
+    let server = Server::with("[http]\nbody_timeout = \"1s\"\n").await;
+    let client = Http2Client::connect(server.address).await;
+    let (head, _) = put(A, "").for_http2(server.address);
+    let mut sender = client.sender.clone().ready().await.unwrap();
+    let (answer, mut sending) = sender.send_request(head, false).unwrap();
+    sending.send_data(Bytes::from_static(b"x"), false).unwrap();
+    let answer = within("an answer", answer).await.unwrap();
+    assert_eq!(answer.status(), 408);
+    until_counted(&server, "http.body_timeout", 1).await;
+    assert_eq!(client.send(&put(A, "1")).await.0, 201);
+}
+
+#[tokio::test]
+async fn streams_of_a_connection_are_bounded() {
+    let server = Server::with("[http]\nh2_streams_max = 2\n").await;
+    let mut raw = RawFrames::connect(server.address).await;
+    let block = headers("PUT", &resource_path(A), &[("content-type", "text/plain")]);
+    for stream in [1, 3, 5] {
+        raw.write(&frame(kind::HEADERS, END_HEADERS, stream, &block))
+            .await
+            .unwrap();
+    }
+    let reset = raw.next_of(kind::RESET).await.unwrap();
+    // REFUSED_STREAM.
+    assert_eq!((reset.stream, &reset.payload[..]), (5, &[0, 0, 0, 7][..]));
+    raw.write(&frame(kind::DATA, END_STREAM, 1, b"1")).await.unwrap();
+    assert_eq!(raw.next_of(kind::HEADERS).await.unwrap().stream, 1);
+    until_counted(&server, "http.h2_streams_max", 1).await;
+}
+
+#[tokio::test]
+async fn http2_is_turned_off_by_its_limit() {
+    let server = Server::with("[http]\nh2_streams_max = 0\n").await;
+    let mut raw = RawFrames::connect(server.address).await;
+    assert!(raw.next_of(kind::SETTINGS).await.is_none());
+    server.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn idle_connection_is_told_to_go() {
+    let server = Server::with("[http]\nheader_timeout = \"1s\"\n").await;
+    // One that asks nothing, and one that has asked.
+    let mut silent = RawFrames::connect(server.address).await;
+    let client = Http2Client::connect(server.address).await;
+    assert_eq!(client.send(&Request::new("GET", "/healthz")).await.0, 200);
+    within("the end of a connection", client.connection)
+        .await
+        .unwrap()
+        .unwrap();
+    while silent.next().await.is_some() {}
+    until_counted(&server, "http.header_timeout", 2).await;
+}
+
+#[tokio::test]
+async fn open_stream_keeps_its_connection() {
+    let server = Server::with("[http]\nheader_timeout = \"1s\"\n").await;
+    server.put(A, "0").await;
+    let client = Http2Client::connect(server.address).await;
+    let mut listening = listen(&client, 1, &[A]).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(client.send(&put(A, "1")).await.0, 204);
+    assert_eq!(listening.updated().await, A);
+}
+
+#[tokio::test]
+async fn client_that_answers_no_ping_is_closed() {
+    let server = Server::with("[http]\nkeep_alive = \"1s\"\nh2_ping_timeout = \"1s\"\n").await;
+    let mut raw = RawFrames::connect(server.address).await;
+    while raw.next().await.is_some() {}
+    until_counted(&server, "http.h2_ping_timeout", 1).await;
+}
+
+/// Changes A until a listen stream whose window stays closed has notices that wait. Returns its client.
+async fn stand_still(server: &Server) -> Http2Client {
+    server.put(A, "0").await;
+    let mut settings = Builder::new();
+    settings
+        .initial_window_size(1_000)
+        .initial_connection_window_size(1 << 20);
+    let client = Http2Client::with(server.address, &settings).await;
+    let events = client.events(&listen_request(&json!(1), updates(&[A]))).await;
+    for change in 1..=20 {
+        client.send(&put(A, &change.to_string())).await;
+    }
+    // Neither read nor reset.
+    std::mem::forget(events);
+    client
+}
+
+#[tokio::test]
+async fn stalled_stream_is_reset_and_its_connection_stays() {
+    let server = Server::with("[session]\nstall_timeout = \"1s\"\n").await;
+    let client = stand_still(&server).await;
+    server.until("no session", <[_]>::is_empty).await;
+    let ended = "tidings_sessions_ended_total{reason=\"stalled\"} 1\n";
+    let metrics = client.send(&Request::new("GET", "/metrics")).await.1;
+    assert!(metrics.contains(ended), "{metrics}");
+    assert!(metrics.contains("tidings_http2_streams 1\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn stream_that_takes_nothing_is_reset_in_time() {
+    let server = Server::with("[http]\nwrite_timeout = \"1s\"\n").await;
+    let client = stand_still(&server).await;
+    server.until("no session", <[_]>::is_empty).await;
+    until_counted(&server, "http.write_timeout", 1).await;
+    assert_eq!(client.send(&Request::new("GET", "/healthz")).await.0, 200);
+}
+
+#[tokio::test]
+async fn connection_that_reads_nothing_conflates() {
+    let server = Server::start().await;
+    server.put(A, "0").await;
+    let mut raw = RawFrames::narrow(server.address).await;
+    // Windows without bounds: nothing but the socket holds the notices back.
+    let wide = (1_u32 << 30).to_be_bytes();
+    let settings = [&[0, 4][..], &wide].concat();
+    raw.write(&frame(kind::SETTINGS, 0, 0, &settings)).await.unwrap();
+    raw.write(&frame(kind::WINDOW_UPDATE, 0, 0, &wide)).await.unwrap();
+    let (head, body) = listen_request(&json!(1), updates(&[A])).for_http2(server.address);
+    let sent = head.headers().iter();
+    let sent: Vec<_> = sent
+        .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+        .collect();
+    let block = headers("POST", "/mcp", &sent);
+    raw.write(&frame(kind::HEADERS, END_HEADERS, 1, &block))
+        .await
+        .unwrap();
+    raw.write(&frame(kind::DATA, END_STREAM, 1, &body)).await.unwrap();
+    server.until("a stream", |sessions| sessions.len() == 1).await;
+    let other = Http2Client::connect(server.address).await;
+    let mut newest = String::new();
+    within("conflation", async {
+        while server.sessions().await[0]["progress"]["conflated"].as_u64() < Some(100) {
+            for _ in 0..100 {
+                // The etag before, so that each change differs.
+                let answer = other.open(&put(A, &newest)).await;
+                answer.headers["etag"]
+                    .to_str()
+                    .unwrap()
+                    .trim_matches('"')
+                    .clone_into(&mut newest);
+            }
+        }
+    })
+    .await;
+    // What was held back comes when the client reads.
+    loop {
+        let data = raw.next_of(kind::DATA).await.unwrap();
+        if String::from_utf8_lossy(&data.payload).contains(&newest) {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn rapid_resets_end_the_connection() {
+    let server = Server::start().await;
+    let mut raw = RawFrames::connect(server.address).await;
+    let block = headers("GET", "/v1/resources", &[]);
+    let mut flood = Vec::new();
+    for stream in (1..=8_001).step_by(2) {
+        flood.extend(frame(kind::HEADERS, END_HEADERS | END_STREAM, stream, &block));
+        flood.extend(frame(kind::RESET, 0, stream, &[0, 0, 0, 8]));
+    }
+    // It may be cut before it is written.
+    raw.write(&flood).await.ok();
+    if let Some(goaway) = raw.next_of(kind::GOAWAY).await {
+        assert_eq!(error_code(&goaway.payload), 11, "ENHANCE_YOUR_CALM");
+    }
+    until_counted(&server, "HTTP/2 flood", 1).await;
+    server.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn resets_before_the_answer_end_the_connection() {
+    let server = Server::start().await;
+    let mut raw = RawFrames::connect(server.address).await;
+    let block = headers("PUT", &resource_path(A), &[("content-type", "text/plain")]);
+    let mut stream = 1;
+    let mut sent = 0;
+    // The server takes each batch of requests before it is reset.
+    loop {
+        let streams: Vec<u32> = (0..100).map(|n| stream + 2 * n).collect();
+        stream += 200;
+        let begun = streams
+            .iter()
+            .flat_map(|stream| frame(kind::HEADERS, END_HEADERS, *stream, &block));
+        let begun: Vec<u8> = begun.collect();
+        let reset = streams
+            .iter()
+            .flat_map(|stream| frame(kind::RESET, 0, *stream, &[0, 0, 0, 8]));
+        let reset: Vec<u8> = reset.collect();
+        if raw.write(&begun).await.is_err()
+            || !raw.is_answered().await
+            || raw.write(&reset).await.is_err()
+            || !raw.is_answered().await
+        {
+            break;
+        }
+        sent += 100;
+        assert!(sent < 5_000, "the connection is still open");
+    }
+    assert!(sent >= 900, "{sent}");
+    until_counted(&server, "HTTP/2 flood", 1).await;
+    server.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn continuation_flood_ends_the_connection() {
+    let server = Server::start().await;
+    let mut raw = RawFrames::connect(server.address).await;
+    let block = headers("GET", "/v1/resources", &[]);
+    raw.write(&frame(kind::HEADERS, END_STREAM, 1, &block))
+        .await
+        .unwrap();
+    let one = frame(
+        kind::CONTINUATION,
+        0,
+        1,
+        &headers("GET", "/", &[("x", "y")])[40..],
+    );
+    for _ in 0..1_000 {
+        if raw.write(&one.repeat(100)).await.is_err() {
+            break;
+        }
+    }
+    while raw.next().await.is_some() {}
+    server.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn pings_and_settings_are_answered_within_bounds() {
+    let server = Server::start().await;
+    let mut raw = RawFrames::connect(server.address).await;
+    let other = Http2Client::connect(server.address).await;
+    let mut flood = frame(kind::PING, 0, 0, &[0; 8]);
+    flood.extend(frame(kind::SETTINGS, 0, 0, &[]));
+    let flood = flood.repeat(1_000);
+    let before = server.memory();
+    // None of the answers is read, so the socket stops taking them.
+    let flooding = async {
+        for _ in 0..10_000 {
+            if raw.stream.write_all(&flood).await.is_err() {
+                return;
+            }
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(2), flooding).await;
+    assert_eq!(other.send(&put(A, "1")).await.0, 201);
+    assert!(server.memory() < before + (16 << 20), "{ended:?}");
+}
