@@ -16,7 +16,9 @@ use tokio::sync::{Semaphore, watch};
 use tower_service::Service;
 use tracing::{debug, warn};
 
-use super::connection::{ConnectionParts, ConnectionPermit, Peer, Protocol, serve_connection};
+#[cfg(feature = "tls")]
+use super::connection::Protocol;
+use super::connection::{ConnectionParts, ConnectionPermit, Peer, serve_connection};
 use super::tls::Tls;
 use super::transport::Transport;
 use super::unread::RequestBody;
