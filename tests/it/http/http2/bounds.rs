@@ -279,6 +279,7 @@ async fn continuation_flood_ends_the_connection() {
         }
     }
     while raw.next().await.is_some() {}
+    until_counted(&server, "HTTP/2 flood", 1).await;
     server.assert_healthy().await;
 }
 
