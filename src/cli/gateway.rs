@@ -115,6 +115,7 @@ impl GatewayArgs {
     /// Returns the servers of the command line or of the configuration.
     fn servers(&self, config: &Config) -> Result<Vec<UpstreamOptions>, CliError> {
         let tables = &config.gateway.upstream;
+        // Two places that name servers would leave open which of them are meant.
         let is_named = self.url.is_some() || !self.command.is_empty();
         match (is_named, tables.is_empty()) {
             (false, false) => {
@@ -165,6 +166,7 @@ fn configured(table: &UpstreamConfig, are_several: bool) -> Result<UpstreamOptio
                 credentials = credentials.with_token_file(file);
             }
             if let Some(variable) = &table.bearer_env {
+                // Read once: a variable that is missing is seen before anything starts.
                 let token = std::env::var(variable);
                 let token = token.map_err(|_| refused(&format!("the variable {variable} is not set")))?;
                 credentials = credentials

@@ -154,6 +154,7 @@ impl KnownLists {
 
     /// Takes note of the end of the connection.
     pub(super) fn lost(&self) {
+        // The first time counts: attempts that fail later make no list younger.
         self.held().lost.get_or_insert_with(Instant::now);
     }
 

@@ -26,6 +26,7 @@ pub(super) fn merged_info(infos: Vec<InitializeResult>, labels: Vec<&str>) -> In
 
 /// Adds the capabilities of one server: each is there if some server has it.
 fn add(all: &mut ServerCapabilities, one: ServerCapabilities) {
+    // With the settings of the first server that has one: clients ask whether it is there, seldom how.
     all.tools = all.tools.take().or(one.tools);
     all.prompts = all.prompts.take().or(one.prompts);
     all.resources = all.resources.take().or(one.resources);

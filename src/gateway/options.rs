@@ -98,6 +98,7 @@ impl UpstreamOptions {
     pub fn of_table(table: &UpstreamConfig, target: Target) -> UpstreamOptions {
         UpstreamOptions {
             name: (!table.name.is_empty()).then(|| table.name.clone()),
+            // Decided where all servers of the gateway are known.
             has_prefix: false,
             target,
             credentials: Credentials::default(),

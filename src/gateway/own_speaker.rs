@@ -42,6 +42,7 @@ impl OwnSpeaker {
     /// Closes the connection if no call is under way on it, and none was for this time.
     pub(super) fn close_if_idle(&self, idle: Duration) {
         let last_call = *self.last_call.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at first, since the slot is locked for as long as a connection is being made.
         if last_call.elapsed() < idle {
             return;
         }

@@ -152,6 +152,7 @@ impl Prefix {
 
 /// Returns the first digits of the digest of a text.
 fn short_digest(text: &str) -> String {
+    // 65 bits of it, so that no two names of one gateway become the same by chance.
     let digest = Sha256::digest(text.as_bytes());
     let mut bits = digest
         .iter()

@@ -42,6 +42,7 @@ impl Draft<'_> {
             ("env", !upstream.env.is_empty(), true),
             ("pass_env", !upstream.pass_env.is_empty(), true),
         ] {
+            // A key of the other kind would be passed over without a word.
             if is_set && is_program != is_for_program {
                 let needed = if is_for_program { "command" } else { "url" };
                 let text = format!(
