@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use metrics::Counter;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -110,10 +109,7 @@ impl StdioTransport {
             answer_max: options.answer_timeout,
         });
         let reader = tokio::spawn(shared.clone().read(output));
-        let errors = child
-            .stderr
-            .take()
-            .map(|errors| ErrorOutput::copy(errors, Counter::noop()));
+        let errors = child.stderr.take().map(ErrorOutput::copy);
         Ok(StdioTransport {
             shared,
             process: AsyncMutex::new(ServerProcess { child, errors }),

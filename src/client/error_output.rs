@@ -17,7 +17,7 @@ const MARK: &str = "server: ";
 /// A line that is longer becomes several.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// Lines that are copied within a second. Of those beyond, the last one is copied, with the number of the
+/// Lines that are copied within a second where there is a limit. Of those beyond, the last one is copied, with the number of the
 /// others: a program that fails often gives the reason at the end.
 const LINES_MAX: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,9 +29,17 @@ const REST_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct ErrorOutput(JoinHandle<()>);
 
 impl ErrorOutput {
-    /// Begins to copy. Lines that are left out are counted.
-    pub(crate) fn copy(from: ChildStderr, left_out: Counter) -> ErrorOutput {
-        let copied = CopiedLines::new(tokio::io::stderr(), left_out);
+    /// Begins to copy every line.
+    pub(crate) fn copy(from: ChildStderr) -> ErrorOutput {
+        let copied = CopiedLines::new(tokio::io::stderr(), None);
+        ErrorOutput(tokio::spawn(copy_lines(from, copied)))
+    }
+
+    /// Begins to copy at most 100 lines a second, for a program that runs for as long as a service. Lines
+    /// that are left out are counted.
+    #[cfg(feature = "service")]
+    pub(crate) fn copy_limited(from: ChildStderr, left_out: Counter) -> ErrorOutput {
+        let copied = CopiedLines::new(tokio::io::stderr(), Some(left_out));
         ErrorOutput(tokio::spawn(copy_lines(from, copied)))
     }
 
@@ -80,11 +88,12 @@ struct CopiedLines<W> {
     /// The last of the lines beyond, and the number of those before it.
     last: Option<Vec<u8>>,
     left_out: u64,
-    all_left_out: Counter,
+    /// Counts the lines that are left out; none where all are copied.
+    all_left_out: Option<Counter>,
 }
 
 impl<W: AsyncWrite + Unpin> CopiedLines<W> {
-    fn new(output: W, all_left_out: Counter) -> CopiedLines<W> {
+    fn new(output: W, all_left_out: Option<Counter>) -> CopiedLines<W> {
         CopiedLines {
             output,
             began: Instant::now(),
@@ -100,12 +109,17 @@ impl<W: AsyncWrite + Unpin> CopiedLines<W> {
         if self.began.elapsed() >= SECOND {
             self.begin_second().await;
         }
-        if self.count < LINES_MAX {
-            self.count += 1;
-            self.print(&marked(line)).await;
-        } else if self.last.replace(line.to_vec()).is_some() {
-            self.left_out += 1;
-            self.all_left_out.increment(1);
+        match &self.all_left_out {
+            Some(all) if self.count >= LINES_MAX => {
+                if self.last.replace(line.to_vec()).is_some() {
+                    self.left_out += 1;
+                    all.increment(1);
+                }
+            }
+            _ => {
+                self.count = self.count.saturating_add(1);
+                self.print(&marked(line)).await;
+            }
         }
     }
 
@@ -146,7 +160,7 @@ mod tests {
 
     async fn copied(input: &[u8]) -> String {
         let mut output = Vec::new();
-        copy_lines(input, CopiedLines::new(&mut output, Counter::noop())).await;
+        copy_lines(input, CopiedLines::new(&mut output, Some(Counter::noop()))).await;
         String::from_utf8(output).unwrap()
     }
 
@@ -190,7 +204,7 @@ mod tests {
     async fn kept_line_is_copied_after_a_second() {
         let (mut program, input) = tokio::io::duplex(1 << 20);
         let (output, mut reader) = tokio::io::duplex(1 << 20);
-        let copying = tokio::spawn(copy_lines(input, CopiedLines::new(output, Counter::noop())));
+        let copying = tokio::spawn(copy_lines(input, CopiedLines::new(output, Some(Counter::noop()))));
         program.write_all(&b"x\n".repeat(150)).await.unwrap();
         program.write_all(b"last\nbegun").await.unwrap();
         let mut text = vec![0; 100 * "server: x\n".len()];

@@ -6,7 +6,6 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::Counter;
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     ClientConfig, Implementation, NotificationMetaObject, ProtocolVersion, ResourceUpdatedNotificationParam,
@@ -218,7 +217,7 @@ async fn connect_program(
         target: target.to_string(),
         reason: error.to_string(),
     })?;
-    let mut errors = errors.map(|errors| ErrorOutput::copy(errors, Counter::noop()));
+    let mut errors = errors.map(ErrorOutput::copy);
     let link = shake_hands(target, transport, mode, Arc::new(Inbox::new())).await;
     // Before the failure is reported: the last lines of a program that has ended give the reason.
     if let (Err(_), Some(errors)) = (&link, &mut errors) {

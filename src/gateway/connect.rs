@@ -148,7 +148,10 @@ fn start(
         reason: error.to_string(),
     })?;
     let dropped = upstream.metrics().error_lines_dropped.clone();
-    Ok((program, errors.map(|errors| ErrorOutput::copy(errors, dropped))))
+    Ok((
+        program,
+        errors.map(|errors| ErrorOutput::copy_limited(errors, dropped)),
+    ))
 }
 
 /// A handshake that is about to begin.
