@@ -17,8 +17,8 @@ const MARK: &str = "server: ";
 /// A line that is longer becomes several.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// Lines that are copied within a second where there is a limit. Of those beyond, the last one is copied, with the number of the
-/// others: a program that fails often gives the reason at the end.
+/// Lines that are copied within a second where there is a limit. Of those beyond, the last one is copied,
+/// with the number of the others: a program that fails often gives the reason at the end.
 const LINES_MAX: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 
