@@ -11,8 +11,8 @@ use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use crate::printable;
 
-/// Precedes each line.
-const MARK: &str = "server: ";
+/// The name that precedes each line, of the only server of this process.
+const SERVER: &str = "server";
 
 /// A line that is longer becomes several.
 const LINE_BYTES_MAX: usize = 4 << 10;
@@ -31,15 +31,15 @@ pub(crate) struct ErrorOutput(JoinHandle<()>);
 impl ErrorOutput {
     /// Begins to copy every line.
     pub(crate) fn copy(from: ChildStderr) -> ErrorOutput {
-        let copied = CopiedLines::new(tokio::io::stderr(), None);
+        let copied = CopiedLines::new(tokio::io::stderr(), SERVER, None);
         ErrorOutput(tokio::spawn(copy_lines(from, copied)))
     }
 
     /// Begins to copy at most 100 lines a second, for a program that runs for as long as a service. Lines
-    /// that are left out are counted.
+    /// that are left out are counted, and `name` precedes each.
     #[cfg(feature = "service")]
-    pub(crate) fn copy_limited(from: ChildStderr, left_out: Counter) -> ErrorOutput {
-        let copied = CopiedLines::new(tokio::io::stderr(), Some(left_out));
+    pub(crate) fn copy_limited(from: ChildStderr, name: &str, left_out: Counter) -> ErrorOutput {
+        let copied = CopiedLines::new(tokio::io::stderr(), name, Some(left_out));
         ErrorOutput(tokio::spawn(copy_lines(from, copied)))
     }
 
@@ -81,6 +81,8 @@ async fn copy_lines<W: AsyncWrite + Unpin>(input: impl AsyncRead + Unpin, mut co
 /// The copy of an error output.
 struct CopiedLines<W> {
     output: W,
+    /// Precedes each line.
+    name: String,
     /// The beginning of the present second.
     began: Instant,
     /// Lines that were copied in it.
@@ -93,9 +95,10 @@ struct CopiedLines<W> {
 }
 
 impl<W: AsyncWrite + Unpin> CopiedLines<W> {
-    fn new(output: W, all_left_out: Option<Counter>) -> CopiedLines<W> {
+    fn new(output: W, name: &str, all_left_out: Option<Counter>) -> CopiedLines<W> {
         CopiedLines {
             output,
+            name: name.to_owned(),
             began: Instant::now(),
             count: 0,
             last: None,
@@ -118,7 +121,7 @@ impl<W: AsyncWrite + Unpin> CopiedLines<W> {
             }
             _ => {
                 self.count = self.count.saturating_add(1);
-                self.print(&marked(line)).await;
+                self.print(&marked(&self.name, line)).await;
             }
         }
     }
@@ -127,10 +130,10 @@ impl<W: AsyncWrite + Unpin> CopiedLines<W> {
     async fn begin_second(&mut self) {
         if let Some(last) = self.last.take() {
             if self.left_out > 0 {
-                let text = format!("{MARK}({} lines were left out)\n", self.left_out);
+                let text = format!("{}: ({} lines were left out)\n", self.name, self.left_out);
                 self.print(&text).await;
             }
-            self.print(&marked(&last)).await;
+            self.print(&marked(&self.name, &last)).await;
         }
         self.left_out = 0;
         self.count = 0;
@@ -146,12 +149,12 @@ impl<W: AsyncWrite + Unpin> CopiedLines<W> {
 }
 
 /// Returns a line as it is printed: without colours and other sequences, and on one line.
-fn marked(line: &[u8]) -> String {
+fn marked(name: &str, line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = anstream::adapter::strip_str(text.trim_end_matches(['\n', '\r'])).to_string();
     // GitHub's runner obeys this prefix anywhere in a line.
     let text = printable::line(&text).replace("##[", "## [");
-    format!("{MARK}{text}\n")
+    format!("{name}: {text}\n")
 }
 
 #[cfg(test)]
@@ -160,7 +163,11 @@ mod tests {
 
     async fn copied(input: &[u8]) -> String {
         let mut output = Vec::new();
-        copy_lines(input, CopiedLines::new(&mut output, Some(Counter::noop()))).await;
+        copy_lines(
+            input,
+            CopiedLines::new(&mut output, SERVER, Some(Counter::noop())),
+        )
+        .await;
         String::from_utf8(output).unwrap()
     }
 
@@ -184,7 +191,7 @@ mod tests {
     async fn long_line_becomes_several() {
         let text = copied("x".repeat(20_000).as_bytes()).await;
         assert_eq!(text.lines().count(), 5);
-        assert!(text.lines().all(|line| line.starts_with(MARK)), "{text}");
+        assert!(text.lines().all(|line| line.starts_with("server: ")), "{text}");
         assert_eq!(text.matches('x').count(), 20_000);
     }
 
@@ -204,7 +211,10 @@ mod tests {
     async fn kept_line_is_copied_after_a_second() {
         let (mut program, input) = tokio::io::duplex(1 << 20);
         let (output, mut reader) = tokio::io::duplex(1 << 20);
-        let copying = tokio::spawn(copy_lines(input, CopiedLines::new(output, Some(Counter::noop()))));
+        let copying = tokio::spawn(copy_lines(
+            input,
+            CopiedLines::new(output, SERVER, Some(Counter::noop())),
+        ));
         program.write_all(&b"x\n".repeat(150)).await.unwrap();
         program.write_all(b"last\nbegun").await.unwrap();
         let mut text = vec![0; 100 * "server: x\n".len()];

@@ -150,7 +150,7 @@ fn start(
     let dropped = upstream.metrics().error_lines_dropped.clone();
     Ok((
         program,
-        errors.map(|errors| ErrorOutput::copy_limited(errors, dropped)),
+        errors.map(|errors| ErrorOutput::copy_limited(errors, upstream.label(), dropped)),
     ))
 }
 

@@ -258,6 +258,6 @@ fn requested_name(request: Option<PaginatedRequestParams>) -> Result<Option<Stri
     }
 }
 
-fn invalid_cursor() -> ErrorData {
+pub(super) fn invalid_cursor() -> ErrorData {
     error::invalid_params("invalid cursor; list again from the start")
 }

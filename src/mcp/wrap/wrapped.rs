@@ -13,7 +13,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::client_view::{ClientView, ServerList, as_json};
+use super::client_view::{ClientView, ServerList, as_json, declares};
 use super::{CALLING_CLIENT, Wrap, listed};
 use crate::config::McpConfig;
 use crate::mcp::bus_handler::BusHandler;
@@ -22,7 +22,7 @@ use crate::mcp::handler::Handler;
 use crate::mcp::listen::{AcceptedListen, ListenPump, ListenRequest, requested_lists};
 use crate::mcp::revision::SERVER_INFO_META_KEY;
 use crate::mcp::session::SessionLifetime;
-use crate::mcp::{McpOptions, error};
+use crate::mcp::{McpOptions, error, lists};
 use crate::{Digest, Etag, OutboxEntry, ResourceUri, SubscriberId};
 
 /// A `ServerHandler` with a bus, to be served in place of the one that it wraps, on any transport of rmcp.
@@ -175,6 +175,10 @@ impl<H: ServerHandler> Wrapped<H> {
         next: Option<&String>,
     ) -> Result<(), ErrorData> {
         let is_first_page = !matches!(request, Some(PaginatedRequestParams { cursor: Some(_), .. }));
+        // A list that only the bus has items of is one page, so no cursor is its own.
+        if !is_first_page && !declares(&*self.inner, list) {
+            return Err(lists::invalid_cursor());
+        }
         if !is_first_page || next.is_some() {
             return Ok(());
         }

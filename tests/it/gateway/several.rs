@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use rmcp::ServiceError;
-use rmcp::model::ProtocolVersion;
+use rmcp::model::{PaginatedRequestParams, ProtocolVersion};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
@@ -81,6 +81,15 @@ async fn servers_are_one_under_their_prefixes() {
             panic!("no answer for {NOTE}");
         };
         assert!(refusal.message.contains("Resource not found"), "{refusal}");
+        // No server has prompts, so the gateway alone answers.
+        let page = PaginatedRequestParams::default().with_cursor(Some("made-up".to_owned()));
+        let refusal = client
+            .running
+            .list_prompts(Some(page))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(refusal.contains("invalid cursor"), "{refusal}");
         client.watch_all(&uris(&client).await).await;
         let text = format!("for {revision}");
         new.change(&text, 1).await;
