@@ -5,6 +5,7 @@
     reason = "clippy excuses test functions but not the harness they share"
 )]
 
+mod brittle;
 mod client;
 mod crowd;
 mod plain_server;

@@ -13,7 +13,7 @@ use super::workshop::{NOTE, Workshop};
 use super::{Gateway, REVISIONS, binary, within};
 
 /// A gateway with this configuration.
-async fn gateway(config: &str) -> (Gateway, NamedTempFile) {
+pub(super) async fn gateway(config: &str) -> (Gateway, NamedTempFile) {
     let mut file = NamedTempFile::new().unwrap();
     file.write_all(config.as_bytes()).unwrap();
     let path = file.path().to_str().unwrap().to_owned();
