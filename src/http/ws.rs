@@ -18,7 +18,8 @@ use axum::Router;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Query, State};
-use axum::http::{Extensions, Uri};
+use axum::http::{Extensions, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::get;
 
@@ -84,6 +85,15 @@ impl Drop for WsPermit {
     }
 }
 
+/// Names the methods in a refusal of another one, without CONNECT: it is the GET of a client over HTTP/2.
+async fn name_methods(mut response: Response) -> Response {
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        let methods = HeaderValue::from_static("GET,HEAD");
+        response.headers_mut().insert(header::ALLOW, methods);
+    }
+    response
+}
+
 /// Returns `GET /v1/ws`, and `CONNECT` as HTTP/2 has it (RFC 8441), as a router of its own, to be served
 /// alone or merged with others. The server must allow upgrades. A connection on which a write makes no
 /// progress for `write_timeout` is cut.
@@ -107,7 +117,8 @@ pub fn router(
     let routes = Router::new()
         .route(PATH, get(upgrade).connect(upgrade))
         .with_state(Arc::new(context));
-    guarded(routes, access, counted)
+    // Last, since it is for the refusals that the layers within write.
+    guarded(routes, access, counted).layer(map_response(name_methods))
 }
 
 async fn upgrade(

@@ -52,9 +52,10 @@ impl RudeSetting {
 
     /// Asserts that the gateway serves its clients, old and new, and is told of changes.
     async fn assert_served(&self) {
-        let text = format!("text {}", self.client.told().updates);
-        self.act("change", json!({ "text": text })).await.unwrap();
+        // Before the change, whose notice may come before the answer to the call that makes it.
         let updates = self.client.told().updates;
+        let text = format!("text {updates}");
+        self.act("change", json!({ "text": text })).await.unwrap();
         self.client.until(|told| told.updates > updates).await;
         let read = within("a read", self.client.read(NOTE)).await;
         assert_eq!(read.unwrap(), text);
