@@ -17,6 +17,9 @@ static SERVER: LazyLock<HttpServer<Endpoint>> = LazyLock::new(|| {
     HttpServer::new(&bus, endpoint, &HttpConfig::default())
 });
 
+/// The first bytes of a client that speaks HTTP/2 (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// The head of a request that carries a message of a revision.
 fn head(revision: &str, method: &str, length: usize) -> String {
     format!(
@@ -24,6 +27,15 @@ fn head(revision: &str, method: &str, length: usize) -> String {
          accept: application/json, text/event-stream\r\n{revision}mcp-method: {method}\r\n\
          connection: close\r\ncontent-length: {length}\r\n\r\n"
     )
+}
+
+/// Returns true for an answer in the protocol of the client: HTTP/2 after its first bytes, HTTP/1 otherwise.
+fn is_http(sent: &[u8], answer: &[u8]) -> bool {
+    match sent.starts_with(PREFACE) {
+        // The type of the first frame: the settings of the server.
+        true => answer.get(3) == Some(&4),
+        false => answer.starts_with(b"HTTP/1."),
+    }
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -60,7 +72,7 @@ fuzz_target!(|data: &[u8]| {
         let mut answer = Vec::new();
         let (_, read) = tokio::join!(sending, from.read_to_end(&mut answer));
         if read.is_ok() && !answer.is_empty() {
-            assert!(answer.starts_with(b"HTTP/1."), "the answer is HTTP");
+            assert!(is_http(&sent, &answer), "the answer is HTTP");
         }
     });
 });
