@@ -46,9 +46,10 @@ fn with_host(text: &str) -> String {
 /// `/mcp`; a path that is given is kept.
 ///
 /// # Errors
-/// The remedy.
-pub(super) fn endpoint(text: &str) -> Result<Url, &'static str> {
-    let mut url = typed(text)?;
+/// The address, without its secrets, and the remedy.
+pub(super) fn endpoint(text: &str) -> Result<Url, String> {
+    let mut url =
+        typed(text).map_err(|reason| format!("cannot reach \"{}\": {reason}", http_client::shown(text)))?;
     // An address with a scheme was copied from somewhere, and its path is meant as it is.
     if !text.contains("://") && url.path() == "/" {
         url.set_path(MCP_PATH);

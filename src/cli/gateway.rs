@@ -12,7 +12,6 @@ use super::{CliError, duration, environment, usage};
 use crate::client::{Credentials, Target};
 use crate::config::{Config, UpstreamConfig};
 use crate::gateway::{GatewayOptions, Isolation, UpstreamOptions};
-use crate::http_client;
 
 const USAGE: &str = "tidings gateway [OPTIONS] URL\n       tidings gateway [OPTIONS] -- COMMAND [ARGUMENT]...\n       \
     tidings gateway [OPTIONS] --config FILE";
@@ -72,10 +71,7 @@ impl GatewayArgs {
         // needed.
         match (&self.url, self.command.as_slice()) {
             (Some(url), []) => {
-                let url = address::endpoint(url).map_err(|reason| {
-                    let shown = http_client::shown(url);
-                    usage("gateway", &format!("cannot reach \"{shown}\": {reason}"))
-                })?;
+                let url = address::endpoint(url).map_err(|reason| usage("gateway", &reason))?;
                 let credentials = self.credentials.read("gateway", url.as_str())?;
                 Ok((Target::Http(url.into()), credentials))
             }
@@ -158,10 +154,7 @@ fn configured(table: &UpstreamConfig, are_several: bool) -> Result<UpstreamOptio
     let mut credentials = Credentials::default();
     let target = match (&table.url, &table.command) {
         (Some(url), _) => {
-            let url = address::endpoint(url).map_err(|reason| {
-                let shown = http_client::shown(url);
-                refused(&format!("cannot reach \"{shown}\": {reason}"))
-            })?;
+            let url = address::endpoint(url).map_err(|reason| refused(&reason))?;
             if let Some(file) = &table.token_file {
                 credentials = credentials.with_token_file(file);
             }

@@ -132,10 +132,7 @@ impl ServerArgs {
             let message = "an address and --context name each a server: leave one";
             return Err(usage(subcommand, message));
         }
-        let url = address::endpoint(text).map_err(|reason| {
-            let shown = http_client::shown(text);
-            usage(subcommand, &format!("cannot reach \"{shown}\": {reason}"))
-        })?;
+        let url = address::endpoint(text).map_err(|reason| usage(subcommand, &reason))?;
         let credentials = self.credentials.read(subcommand, url.as_str())?;
         Ok((Target::Http(url.into()), credentials))
     }

@@ -92,6 +92,17 @@ impl UpstreamFailure {
     }
 }
 
+/// Returns the answer for a tool, prompt or task that no server behind the gateway has.
+pub(super) fn unknown(kind: &str, name: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("Unknown {kind}: {name}"), None)
+}
+
+/// Returns the answer for a resource that no server behind the gateway has.
+pub(super) fn unknown_resource(uri: &str) -> ErrorData {
+    let data = json!({ "uri": uri });
+    ErrorData::resource_not_found(format!("Resource not found: {uri}"), Some(data))
+}
+
 /// Returns the answer for an error of the connection. An error that the server answered is passed on.
 pub(super) fn answer_of(error: ServiceError) -> ErrorData {
     match error {

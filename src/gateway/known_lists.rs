@@ -4,7 +4,7 @@
 //! the lists of a server that is down.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
@@ -29,10 +29,10 @@ pub(super) struct KnownLists {
 
 #[derive(Default)]
 struct HeldLists {
-    resources: Option<Vec<Resource>>,
-    templates: Option<Vec<ResourceTemplate>>,
-    tools: Option<Vec<Tool>>,
-    prompts: Option<Vec<Prompt>>,
+    resources: Option<Arc<[Resource]>>,
+    templates: Option<Arc<[ResourceTemplate]>>,
+    tools: Option<Arc<[Tool]>>,
+    prompts: Option<Arc<[Prompt]>>,
     /// The places of the tools, by the names that clients see.
     tool_places: HashMap<String, usize>,
     /// The server's names of the prompts, by the names that clients see.
@@ -51,11 +51,11 @@ macro_rules! kept_list {
         $(
             /// Returns the list as it was answered last: empty once the server has been down for long, and
             /// none if it never answered it.
-            pub(super) fn $items(&self) -> Option<Vec<$item>> {
+            pub(super) fn $items(&self) -> Option<Arc<[$item]>> {
                 let held = self.held();
                 let items = held.$items.as_ref()?;
                 match held.lost {
-                    Some(lost) if lost.elapsed() >= self.stale_after => Some(Vec::new()),
+                    Some(lost) if lost.elapsed() >= self.stale_after => Some(Arc::default()),
                     _ => Some(items.clone()),
                 }
             }
@@ -85,11 +85,11 @@ impl KnownLists {
     }
 
     pub(super) fn note_resources(&self, resources: &[Resource]) {
-        self.held().resources = Some(resources.to_vec());
+        self.held().resources = Some(resources.into());
     }
 
     pub(super) fn note_templates(&self, templates: &[ResourceTemplate]) {
-        self.held().templates = Some(templates.to_vec());
+        self.held().templates = Some(templates.into());
     }
 
     pub(super) fn note_prompts(&self, prompts: &[Prompt]) {
@@ -101,13 +101,17 @@ impl KnownLists {
         let names = names.collect();
         let mut held = self.held();
         held.prompt_names = names;
-        held.prompts = Some(prompts.to_vec());
+        held.prompts = Some(prompts.into());
     }
 
     /// Takes note of the tools, of which the blocked ones leave the list.
     pub(super) fn note_tools(&self, tools: &mut Vec<Tool>) {
         // Under one lock, so that no call finds a tool that is about to be blocked.
         let mut held = self.held();
+        // The usual case: everything that follows from the list is known.
+        if matches!(&held.tools, Some(known) if **known == **tools) {
+            return;
+        }
         if self.pinning != ToolPinning::Off {
             held.pin(tools, self.pinning);
             tools.retain(|tool| !held.blocked.contains(&*tool.name));
@@ -115,7 +119,7 @@ impl KnownLists {
         let places = tools.iter().enumerate();
         let places = places.map(|(place, tool)| (self.prefix.item(&tool.name).into_owned(), place));
         held.tool_places = places.collect();
-        held.tools = Some(tools.clone());
+        held.tools = Some(tools.as_slice().into());
     }
 
     /// Returns the tool that clients see under a name, as the server has it.

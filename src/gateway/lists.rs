@@ -2,6 +2,7 @@
 //!
 //! A server that does not answer is answered for, by its list as it was last.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{PaginatedRequestParams, Prompt, Resource, ResourceTemplate, Tool};
@@ -45,10 +46,9 @@ pub(super) fn refuse_cursor(page: Page) -> Result<(), ErrorData> {
     }
 }
 
-/// Returns the answer for a resource that no server behind the gateway has.
-pub(super) fn unknown_resource(uri: &str) -> ErrorData {
-    let data = serde_json::json!({ "uri": uri });
-    ErrorData::resource_not_found(format!("Resource not found: {uri}"), Some(data))
+/// Returns the items of a list; none of one that is not known.
+pub(super) fn known_or_none<T: Clone>(known: Option<Arc<[T]>>) -> Vec<T> {
+    known.unwrap_or_default().to_vec()
 }
 
 /// Makes a function that returns all items of a list.
@@ -63,7 +63,7 @@ macro_rules! whole_list {
                 if upstream.connected_now().is_none()
                     && let Some(known) = upstream.lists.$name()
                 {
-                    return Ok(known);
+                    return Ok(known.to_vec());
                 }
                 let is_known = upstream.lists.$name().is_some();
                 let gathered = gather(upstream, is_known, async |peer: Peer<RoleClient>, page| {
@@ -78,10 +78,12 @@ macro_rules! whole_list {
                     // The items of the other servers do not depend on this one.
                     Err(error) if upstream.is_one_of_several() => {
                         tracing::debug!(upstream = upstream.label(), %error, "a list could not be read");
-                        Ok(upstream.lists.$name().unwrap_or_default())
+                        Ok(known_or_none(upstream.lists.$name()))
                     }
-                    Err(error) if failure::is_restart(&error) => upstream.lists.$name().ok_or(error),
-                    Err(error) => Err(error),
+                    Err(error) => match upstream.lists.$name() {
+                        Some(known) if failure::is_restart(&error) => Ok(known.to_vec()),
+                        _ => Err(error),
+                    },
                 }
             }
         )+

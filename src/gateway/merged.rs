@@ -11,6 +11,7 @@ use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
+use super::failure;
 use super::lists::{self, Page};
 use super::merged_info::merged_info;
 use super::server::UpstreamServer;
@@ -82,7 +83,7 @@ impl GatewayServer {
         self.only()
             .or_else(|| self.first(|server| server.upstream().lists.tool_name(name).is_some()))
             .or_else(|| self.first(|server| server.upstream().prefix().may_have_item(name)))
-            .ok_or_else(|| ErrorData::invalid_params(format!("Unknown tool: {name}"), None))
+            .ok_or_else(|| failure::unknown("tool", name))
     }
 
     /// Returns the server that lists a prompt, else one whose prefix its name has.
@@ -90,7 +91,7 @@ impl GatewayServer {
         self.only()
             .or_else(|| self.first(|server| server.upstream().lists.prompt_name(name).is_some()))
             .or_else(|| self.first(|server| server.upstream().prefix().may_have_item(name)))
-            .ok_or_else(|| ErrorData::invalid_params(format!("Unknown prompt: {name}"), None))
+            .ok_or_else(|| failure::unknown("prompt", name))
     }
 
     /// Returns the server whose prefix a URI has, else the one without a prefix.
@@ -98,13 +99,14 @@ impl GatewayServer {
         self.only()
             .or_else(|| self.first(|server| server.upstream().prefix().begins(uri)))
             .or_else(|| self.first(|server| server.upstream().prefix().is_none()))
-            .ok_or_else(|| lists::unknown_resource(uri))
+            .ok_or_else(|| failure::unknown_resource(uri))
     }
 
     fn of_task(&self, id: &str, context: &Context) -> Result<&UpstreamServer, ErrorData> {
         let principal = principal_of(context);
-        let found = self.first(|server| server.upstream().tasks.open(principal.as_deref(), id).is_some());
-        found.ok_or_else(|| ErrorData::invalid_params(format!("Unknown task: {id}"), None))
+        self.only()
+            .or_else(|| self.first(|server| server.upstream().tasks.open(principal.as_deref(), id).is_some()))
+            .ok_or_else(|| failure::unknown("task", id))
     }
 
     fn of_reference(&self, reference: &Reference) -> Result<&UpstreamServer, ErrorData> {

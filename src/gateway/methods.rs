@@ -32,7 +32,7 @@ macro_rules! listed {
     ($server:ident.$list:ident) => {
         match $server.source() {
             ListSource::Server => lists::$list($server.upstream()).await?,
-            ListSource::Known => $server.upstream().lists.$list().unwrap_or_default(),
+            ListSource::Known => lists::known_or_none($server.upstream().lists.$list()),
         }
     };
 }
@@ -42,7 +42,7 @@ impl UpstreamServer {
     async fn own_tool(&self, shown: &str) -> Result<String, ErrorData> {
         let upstream = self.upstream();
         if upstream.lists.is_blocked(shown) {
-            return Err(ErrorData::invalid_params(format!("Unknown tool: {shown}"), None));
+            return Err(failure::unknown("tool", shown));
         }
         // A server knows best whether it has the tool that it is asked for.
         if upstream.prefix().is_none() {
@@ -53,7 +53,7 @@ impl UpstreamServer {
             lists::tools(upstream).await?;
         }
         let own = upstream.lists.tool_name(shown);
-        own.ok_or_else(|| ErrorData::invalid_params(format!("Unknown tool: {shown}"), None))
+        own.ok_or_else(|| failure::unknown("tool", shown))
     }
 
     /// Returns the server's name of a prompt.
@@ -66,14 +66,14 @@ impl UpstreamServer {
             lists::prompts(upstream).await?;
         }
         let own = upstream.lists.prompt_name(shown);
-        own.ok_or_else(|| ErrorData::invalid_params(format!("Unknown prompt: {shown}"), None))
+        own.ok_or_else(|| failure::unknown("prompt", shown))
     }
 
     /// Returns the server's URI of a resource.
     fn own_uri(&self, shown: &str) -> Result<String, ErrorData> {
         match self.upstream().prefix().own_uri(shown) {
             Some(own) => Ok(own.to_owned()),
-            None => Err(lists::unknown_resource(shown)),
+            None => Err(failure::unknown_resource(shown)),
         }
     }
 

@@ -5,6 +5,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
 
+use super::failure;
 use super::speakers::principal_of;
 use super::upstream::Upstream;
 
@@ -24,7 +25,7 @@ pub(super) fn own_id(
 ) -> Result<String, ErrorData> {
     match upstream.tasks.open(principal_of(context).as_deref(), id) {
         Some(own) => Ok(own.to_owned()),
-        None => Err(ErrorData::invalid_params(format!("Unknown task: {id}"), None)),
+        None => Err(failure::unknown("task", id)),
     }
 }
 
