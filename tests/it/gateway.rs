@@ -34,7 +34,7 @@ use crate::mcp::client::{modern, modern_post};
 use crate::mcp::http::Request;
 use crate::mcp::server::binary;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 const REVISIONS: [ProtocolVersion; 5] = [
     ProtocolVersion::V_2024_11_05,

@@ -3,6 +3,8 @@
 //! No wait has a fixed duration: each ends when its condition holds, and fails at a deadline.
 
 use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -14,8 +16,8 @@ use tidings::{
     ResourceUri, Session, SessionOptions, Store, SubscriberKind, Tool, ToolOutput,
 };
 
-/// The time after which a wait has failed. Long enough for a busy machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+/// The time after which a wait has failed. Long enough for a busy machine, or one that is paused for a while.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The time at which the clock of every bench starts.
 pub(crate) const START: u64 = 1_000;
@@ -287,6 +289,14 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
             .unwrap_or_else(|error| panic!("{name}={text}: {error}")),
         Err(_) => default,
     }
+}
+
+/// Gives a file its content in one step, by way of a hidden file beside it. A file that is written in place is
+/// empty for a moment, and a source that reads it then publishes that as a version of its own.
+pub(crate) fn replace_file(file: &Path, content: &str) {
+    let mut new = tempfile::NamedTempFile::new_in(file.parent().unwrap()).unwrap();
+    new.write_all(content.as_bytes()).unwrap();
+    new.persist(file).unwrap();
 }
 
 pub(crate) fn uri(name: &str) -> ResourceUri {

@@ -18,7 +18,7 @@ use super::link::{AckLoss, Link};
 const PROGRAM: &str = "TIDINGS_NATS_SERVER";
 
 /// The time for which a server may take to listen.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(60);
 
 /// Ends the server with its parent, in any way that the parent ends, and then removes the folder of the
 /// servers: the parent's end closes the pipe that is read here. A line on it ends the server alone.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::brokers::Brokers;
 
 /// The time for which anything is waited for: longer than an election of all servers.
-const DEADLINE: Duration = Duration::from_secs(40);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A record that was told.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use tidings::wire::http1::HttpTarget;
 use super::brokers::Brokers;
 
 /// The time for which a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One node; it is killed when it is dropped.
 pub(super) struct Node {

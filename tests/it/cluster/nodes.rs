@@ -4,6 +4,7 @@ use std::process::Command;
 
 use super::brokers;
 use super::node::{Node, config, path_of};
+use crate::support::replace_file;
 
 #[tokio::test]
 async fn nodes_have_the_same_resources_and_etags() {
@@ -89,7 +90,7 @@ async fn one_node_publishes_a_shared_folder() {
     let notes = folder.path().join("notes");
     std::fs::create_dir_all(notes.join("resources")).unwrap();
     let file = |name: &str| notes.join("resources").join(name);
-    std::fs::write(file("a.md"), "one").unwrap();
+    replace_file(&file("a.md"), "one");
     let config = format!(
         "[workspace]\ndir = {notes:?}\ndebounce = '20ms'\n{}",
         config(brokers, "folder")
@@ -99,7 +100,7 @@ async fn one_node_publishes_a_shared_folder() {
     let b = Node::start("b", folder.path(), &config);
     assert_eq!(b.until_body("workspace:///a.md", "one").await.etag, first.etag);
     for n in 2..=5 {
-        std::fs::write(file("a.md"), n.to_string()).unwrap();
+        replace_file(&file("a.md"), &n.to_string());
         let text = n.to_string();
         let seen = a.until_body("workspace:///a.md", &text).await.etag;
         assert_eq!(b.until_body("workspace:///a.md", &text).await.etag, seen);
@@ -117,7 +118,7 @@ async fn one_node_publishes_a_shared_folder() {
         false => (b, a),
     };
     drop(dying);
-    std::fs::write(file("a.md"), "after").unwrap();
+    replace_file(&file("a.md"), "after");
     let after = next.until_body("workspace:///a.md", "after").await.etag.unwrap();
     assert!(after.starts_with("\"v6-"), "{after}");
 }

@@ -9,7 +9,7 @@ use super::brokers;
 use super::node::{Node, config};
 use super::watcher::version;
 use crate::durability::Connection;
-use crate::support::number;
+use crate::support::{number, replace_file};
 
 const URI: &str = "race://resource";
 
@@ -126,7 +126,7 @@ async fn folders_out_of_step_make_one_version_per_change() {
         let notes = folder.path().join(name);
         std::fs::create_dir_all(notes.join("resources")).unwrap();
         let file = notes.join("resources/note.md");
-        std::fs::write(&file, "0").unwrap();
+        replace_file(&file, "0");
         files.push(file);
         let config = format!(
             "[workspace]\ndir = {notes:?}\ndebounce = '20ms'\nrescan = '1s'\n{}",
@@ -142,9 +142,9 @@ async fn folders_out_of_step_make_one_version_per_change() {
         // The two folders get the change one after the other, and in turns.
         let first = (change % 2) as usize;
         let text = change.to_string();
-        std::fs::write(&files[first], &text).unwrap();
+        replace_file(&files[first], &text);
         tokio::time::sleep(std::time::Duration::from_millis(20 * (change % 5))).await;
-        std::fs::write(&files[1 - first], &text).unwrap();
+        replace_file(&files[1 - first], &text);
         for node in &nodes {
             let found = node.until_body(uri, &text).await.etag.unwrap();
             let version = version(found.trim_matches('"'));

@@ -18,7 +18,7 @@ use crate::durability::Connection;
 pub(super) const COUNT: usize = 3;
 
 /// The time for which a test waits for something that must happen.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The most resources on a page of a list.
 const PAGE: usize = 1_000;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::node::Node;
 
 /// The time for which a client waits for something that must happen.
-pub(super) const PATIENCE: Duration = Duration::from_secs(40);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The answer to a request.
 pub(super) struct Reply {

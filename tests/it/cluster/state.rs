@@ -12,7 +12,7 @@ use tidings::cluster::{
 use super::brokers::{self, Brokers};
 
 /// The time for which a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn open(brokers: &Brokers, namespace: &str, node: &str) -> SharedState {
     let settings = ClusterSettings {

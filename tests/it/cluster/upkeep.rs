@@ -10,7 +10,7 @@ use super::log_node::LogNode;
 use super::node::{Answered, Node, config, path_of};
 
 /// The time for which a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns the numbers of messages in the streams of the records and of the bodies.
 async fn messages(brokers: &Brokers, namespace: &str) -> [u64; 2] {

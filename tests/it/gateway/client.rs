@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::workshop::NOTE;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// What the client was told.
 #[derive(Debug, Clone, Default, PartialEq)]

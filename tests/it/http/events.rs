@@ -20,7 +20,7 @@ use crate::mcp::server::Server;
 const A: &str = "demo://a";
 
 /// The time after which a wait has failed.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let Ok(value) = tokio::time::timeout(DEADLINE, future).await else {

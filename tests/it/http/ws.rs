@@ -24,7 +24,7 @@ const A: &str = "demo://a";
 const B: &str = "demo://b";
 
 /// The time after which a wait has failed.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let Ok(value) = tokio::time::timeout(DEADLINE, future).await else {

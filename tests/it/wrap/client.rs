@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use super::notes::{Notes, Server};
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The way from the client to the server.
 #[derive(Clone, Copy)]
