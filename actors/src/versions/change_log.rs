@@ -22,6 +22,11 @@ struct KeptCursor {
 }
 
 impl KeptCursor {
+    /// Returns the offset at which the cursor is now.
+    fn offset(&self) -> u64 {
+        self.cursor.offset()
+    }
+
     /// Returns true if no subscriber holds the cursor.
     fn is_detached(&self) -> bool {
         Arc::strong_count(&self.cursor) == 1
@@ -96,7 +101,7 @@ impl ChangeLog {
                 self.start -= 1;
             }
         }
-        self.trim();
+        self.trim(KeptCursor::offset);
     }
 
     /// Returns true while changes are logged.
@@ -116,8 +121,9 @@ impl ChangeLog {
     /// subscriber may not have yet.
     pub(crate) fn push(&mut self, change: LoggedChange) -> bool {
         if self.changes.len() >= self.max {
-            // The cursors may have moved since they were looked at last, up to a second ago.
-            self.trim();
+            // The cursors may have moved since they were looked at last, up to a second ago. The batch of this
+            // change will have where they are.
+            self.trim(KeptCursor::offset);
         }
         let mut dropped = false;
         if self.changes.len() >= self.max
@@ -146,9 +152,9 @@ impl ChangeLog {
         self.lists = lists;
     }
 
-    /// Drops the changes that every cursor has passed.
-    fn trim(&mut self) {
-        let Some(slowest) = self.cursors.values().map(|kept| kept.cursor.offset()).min() else {
+    /// Drops the changes that every cursor has passed, by the offset that `offset_of` returns.
+    fn trim(&mut self, offset_of: impl Fn(&KeptCursor) -> u64) {
+        let Some(slowest) = self.cursors.values().map(offset_of).min() else {
             return self.changes.clear();
         };
         while let Some(oldest) = self.changes.front()
@@ -205,7 +211,7 @@ impl ChangeLog {
     /// Forgets a cursor, and the changes that it alone needed. Returns false if there is none.
     pub(crate) fn forget(&mut self, name: &str) -> bool {
         let known = self.cursors.remove(name).is_some();
-        self.trim();
+        self.trim(KeptCursor::offset);
         known
     }
 
@@ -220,7 +226,9 @@ impl ChangeLog {
             }
         }
         if !moved.is_empty() {
-            self.trim();
+            // By what the store will have: a cursor that moves on meanwhile is written with a later batch, and
+            // a process killed before that one must find the changes after it.
+            self.trim(|kept| kept.kept);
         }
         moved
     }
@@ -488,6 +496,31 @@ mod tests {
                 model.check();
             }
         }
+    }
+
+    #[test]
+    fn log_begins_at_the_cursors_that_a_store_has() {
+        const CHANGES: u64 = 20_000;
+        let mut model = Model::new(CHANGES as usize);
+        model.attach(0);
+        for _ in 0..CHANGES {
+            model.place(ChangeKind::List(ListKind::Tools));
+        }
+        // A subscriber that goes on while its cursor is written.
+        let (_, cursor) = model.cursors[0].clone();
+        let subscriber = std::thread::spawn(move || {
+            for offset in 1..=CHANGES {
+                cursor.advance(offset);
+            }
+        });
+        let mut kept = 0;
+        while kept < CHANGES {
+            if let [(_, offset)] = model.log.moved()[..] {
+                kept = offset;
+            }
+            assert!(model.log.start(CHANGES) <= kept);
+        }
+        subscriber.join().unwrap();
     }
 
     #[test]
