@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -288,6 +289,23 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
             .parse()
             .unwrap_or_else(|error| panic!("{name}={text}: {error}")),
         Err(_) => default,
+    }
+}
+
+/// Returns a port for a process that a test starts, and maybe starts again.
+///
+/// It is below those from which the kernel takes one for every socket that asks for none: such a port may be
+/// taken before the process has it.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        // Runs of the tests beside each other begin at different ports.
+        let begin = u64::from(std::process::id()) * 97;
+        let number = begin + u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 10_000 + (number % 20_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }
 

@@ -522,6 +522,8 @@ async fn compare(bench: &Bench, run: u32, mut ends: Vec<(Client, BTreeMap<u8, u6
         }
     }
     fresh.received();
+    // Those that subscribers have replaced may still be ending.
+    bench.until_sessions(ends.len() + 1).await;
     let sessions = bench.bus.sessions().await.unwrap();
     for info in &sessions {
         assert_eq!(

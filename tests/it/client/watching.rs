@@ -5,6 +5,7 @@ use tidings::client::{ConnectError, Era, Target, WatchEvent, WatchStrategy, Watc
 
 use super::server::Server;
 use super::{BOTH_ERAS, change, changed, etag_if, lost, missing, quick, restored, soon, watch, watcher};
+use crate::support::free_port;
 
 #[tokio::test]
 async fn update_arrives_with_its_etag_by_the_best_strategy() {
@@ -222,9 +223,7 @@ async fn close_unsubscribes_at_the_server() {
 
 #[tokio::test]
 async fn absent_server_is_unreachable() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    drop(listener);
+    let url = format!("http://127.0.0.1:{}/mcp", free_port());
     for era in [Era::Auto, Era::Modern, Era::Legacy] {
         let target = Target::http(&url).unwrap();
         let error = soon(Watcher::connect(target, era)).await.unwrap_err();

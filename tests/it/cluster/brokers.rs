@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::link::{AckLoss, Link};
+use crate::support::free_port;
 
 /// The variable with the path of the server's program.
 const PROGRAM: &str = "TIDINGS_NATS_SERVER";
@@ -116,7 +117,7 @@ impl Brokers {
     ) -> Option<Brokers> {
         let program = program()?;
         let folder = tempfile::tempdir().unwrap();
-        let ports = free_ports(3 * count);
+        let ports: Vec<u16> = (0..3 * count).map(|_| free_port()).collect();
         let mut started = Brokers {
             program,
             brokers: Vec::new(),
@@ -345,15 +346,4 @@ fn copy(from: &Path, to: &Path) {
 
 fn address(port: u16) -> String {
     format!("nats://127.0.0.1:{port}")
-}
-
-/// Returns ports that were free a moment ago.
-fn free_ports(count: usize) -> Vec<u16> {
-    // All are held until all are chosen, so they differ.
-    let held: Vec<TcpListener> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    held.iter()
-        .map(|listener| listener.local_addr().unwrap().port())
-        .collect()
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tidings::wire::http1::HttpTarget;
 
 use super::brokers::Brokers;
+use crate::support::free_port;
 
 /// The time for which a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -36,11 +37,7 @@ pub(super) struct Answered {
 impl Node {
     /// Starts a node that listens before it has caught up, and returns without waiting for it.
     pub(super) fn spawn(name: &str, folder: &Path, config: &str) -> Node {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = free_port();
         let file = folder.join(format!("{name}.toml"));
         let text = format!("[http]\nlisten = '127.0.0.1:{port}'\n{config}node = '{name}'\n");
         std::fs::write(&file, text).unwrap();
