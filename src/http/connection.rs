@@ -5,8 +5,8 @@
 //!
 //! - [`http1`]: one request after the other. A stream leaves the library once its head is written, and a
 //!   WebSocket takes the whole connection along.
-//! - [`http2`]: many requests at once, each a stream of the protocol and a task of its own
-//!   ([`http2_streams`]).
+//! - [`http2`]: many requests at once, each a stream of the protocol ([`http2_streams`]) with a task that the
+//!   task of the connection polls ([`request_tasks`]).
 //!
 //! The service cannot tell them apart: a request has the same extensions, and an answer counts the same.
 
@@ -14,6 +14,7 @@ mod first_bytes;
 mod http1;
 mod http2;
 mod http2_streams;
+mod request_tasks;
 
 use std::io;
 use std::net::SocketAddr;

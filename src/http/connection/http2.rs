@@ -1,7 +1,8 @@
 //! A connection that speaks HTTP/2 (RFC 9113): the library serves many requests at once.
 //!
-//! The task of the connection reads and writes frames. Each request is a task of its own on the same thread
-//! ([`http2_streams`](super::http2_streams)), so one that waits holds up no other.
+//! The task of the connection reads and writes frames, and polls the tasks of its requests
+//! ([`request_tasks`](super::request_tasks)), each of which waits for itself alone. What a change tells many
+//! streams thus leaves in few writes, and wakes the connection once.
 //!
 //! The library bounds by itself the memory that a client can take, and ends connections that flood it with
 //! resets, headers or frames. Here end those that are idle, that answer no ping, and that reset one request
@@ -30,6 +31,7 @@ use tracing::debug;
 
 use super::first_bytes::Prefixed;
 use super::http2_streams::{Http2Body, Http2Streams, RequestState, StreamSpawner};
+use super::request_tasks::{NewTasks, RequestTasks, Turn};
 use super::{ConnectionParts, ConnectionPermit, Peer};
 use crate::config::HttpConfig;
 use crate::http::server::RequestService;
@@ -82,8 +84,9 @@ where
         streams: streams.clone(),
         permit,
     };
-    // On this thread, where the streams are woken without leaving it.
-    let spawner = StreamSpawner::new(streams.clone());
+    let new_tasks = NewTasks::default();
+    let mut tasks = RequestTasks::new(new_tasks.clone());
+    let spawner = StreamSpawner::new(streams.clone(), new_tasks);
     let library = builder(config, spawner).serve_connection(TokioIo::new(stream), service);
     let mut library = std::pin::pin!(library);
     let mut closing = context.closing.clone();
@@ -91,7 +94,7 @@ where
     let mut says_goodbye = false;
     let end = loop {
         tokio::select! {
-            end = poll_fn(|cx| poll_library(library.as_mut(), &streams, cx)) => break end,
+            end = poll_fn(|cx| poll_connection(library.as_mut(), &streams, &mut tasks, cx)) => break end,
             _ = closing.wait_for(|closing| *closing), if !says_goodbye => {
                 // Requests that are being answered are finished; open streams stay until the bus ends them.
                 library.as_mut().graceful_shutdown();
@@ -131,23 +134,30 @@ fn builder(config: &HttpConfig, spawner: StreamSpawner) -> http2::Builder<Stream
     builder
 }
 
-/// Polls the library, and then the streams that waited for the socket.
-fn poll_library<I, S>(
-    library: Pin<&mut Library<I, S>>,
+/// Polls the library and one turn of the requests, and writes the frames of that turn.
+fn poll_connection<I, S>(
+    mut library: Pin<&mut Library<I, S>>,
     streams: &Http2Streams,
+    tasks: &mut RequestTasks,
     cx: &mut Context<'_>,
 ) -> Poll<End>
 where
     I: Read + Write + Unpin,
     S: RequestService,
 {
-    if let Poll::Ready(ended) = library.poll(cx) {
+    if let Poll::Ready(ended) = library.as_mut().poll(cx) {
         return Poll::Ready(End::Library(ended));
     }
-    if streams.is_flooded(cx) {
+    streams.wake_if_unblocked();
+    if tasks.poll_turn() == Turn::Polled
+        && let Poll::Ready(ended) = library.poll(cx)
+    {
+        return Poll::Ready(End::Library(ended));
+    }
+    if streams.is_flooded() {
         return Poll::Ready(End::Flood);
     }
-    streams.wake_if_unblocked();
+    tasks.wait(cx);
     Poll::Pending
 }
 

@@ -18,9 +18,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
-use tokio::task::spawn_local;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::request_tasks::NewTasks;
 use crate::WriteProgress;
 use crate::config::HttpConfig;
 use crate::http::unread::{Lingering, Unread};
@@ -55,8 +55,6 @@ pub(super) struct Http2Streams {
     /// The resets of requests without an answer, and the time since which they are counted.
     resets: Cell<usize>,
     resets_since: Cell<Instant>,
-    /// The task of the connection.
-    connection: RefCell<Option<Waker>>,
     /// The requests whose bodies wait for the socket.
     waiting: RefCell<Vec<Rc<RequestState>>>,
     /// The request that the service was called for, until the library spawns its task.
@@ -82,7 +80,6 @@ impl Http2Streams {
             active: Cell::new(now),
             resets: Cell::default(),
             resets_since: Cell::new(now),
-            connection: RefCell::default(),
             waiting: RefCell::default(),
             beginning: RefCell::default(),
         })
@@ -120,14 +117,8 @@ impl Http2Streams {
         self.requests.get() == 0
     }
 
-    /// Returns true if the client has reset too many requests before they were answered; wakes `cx` when that
-    /// becomes true.
-    pub(super) fn is_flooded(&self, cx: &Context<'_>) -> bool {
-        let mut connection = self.connection.borrow_mut();
-        match &mut *connection {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
+    /// Returns true if the client has reset too many requests before they were answered.
+    pub(super) fn is_flooded(&self) -> bool {
         self.resets.get() > self.resets_max
     }
 
@@ -150,11 +141,6 @@ impl Http2Streams {
             self.resets_since.set(now);
         }
         self.resets.set(self.resets.get() + 1);
-        if self.resets.get() > self.resets_max
-            && let Some(connection) = self.connection.take()
-        {
-            connection.wake();
-        }
     }
 }
 
@@ -263,15 +249,16 @@ enum TaskEnd {
     Reset,
 }
 
-/// Spawns the tasks of one connection.
+/// Begins the tasks of one connection, which the task of the connection polls.
 #[derive(Clone)]
 pub(super) struct StreamSpawner {
     streams: Rc<Http2Streams>,
+    tasks: NewTasks,
 }
 
 impl StreamSpawner {
-    pub(super) fn new(streams: Rc<Http2Streams>) -> StreamSpawner {
-        StreamSpawner { streams }
+    pub(super) fn new(streams: Rc<Http2Streams>, tasks: NewTasks) -> StreamSpawner {
+        StreamSpawner { streams, tasks }
     }
 }
 
@@ -284,13 +271,13 @@ where
         // a WebSocket.
         let state = self.streams.beginning.take();
         let open = OpenTask::new(&self.streams);
-        spawn_local(async move {
+        self.tasks.push(Box::pin(async move {
             match state {
                 Some(state) => state.carry(task).await,
                 None => task.await,
             }
             drop(open);
-        });
+        }));
     }
 }
 
