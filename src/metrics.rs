@@ -25,7 +25,7 @@ pub(crate) use cluster::{ClusterMetrics, ClusterNodeMetrics, JanitorMetrics};
 #[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
 #[cfg(feature = "service")]
-pub(crate) use http::{Http2Metrics, HttpMetrics, OpenConnection};
+pub(crate) use http::{HttpMetrics, OpenConnection};
 #[cfg(feature = "service")]
 pub(crate) use metric_line::MetricLine;
 pub(crate) use moved_sessions::MovedSessionMetrics;

@@ -21,8 +21,8 @@ use crate::messages::{
 };
 use crate::metrics::Metrics;
 use crate::model::{
-    Closed, EndReason, Etag, Filter, ListStart, ResourceUri, SessionOptions, SubscribeError, SubscriberId,
-    SubscriptionRequest,
+    Closed, EndReason, Etag, Filter, ListKind, ListStart, ResourceUri, SessionOptions, SubscribeError,
+    SubscriberId, SubscriptionRequest, SubscriptionRules,
 };
 use crate::outbox::{Outbox, OutboxReader};
 use crate::runtime::{Admission, BusState, InboxSender, Reply, current_shard, mailbox};
@@ -33,13 +33,31 @@ pub(crate) use unready::UnreadySessions;
 /// The most pending resources of a session that watches all of them.
 const WATCHED_MAX: usize = 100_000;
 
+/// The part of a session's options that its requests depend on. The others are in its outbox.
+pub(crate) struct SessionTerms {
+    lists: Vec<ListKind>,
+    announce: bool,
+    rules: SubscriptionRules,
+}
+
+impl From<SessionOptions> for SessionTerms {
+    fn from(options: SessionOptions) -> SessionTerms {
+        SessionTerms {
+            rules: options.subscription_rules(),
+            announce: options.announce,
+            lists: options.lists,
+        }
+    }
+}
+
 /// The actor of one session.
 pub(crate) struct SessionActor {
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) registry: InboxSender<RegistryRequest>,
+    /// Shared, since a sender of its own would cost each session more than the rest of this.
+    pub(crate) registry: Arc<InboxSender<RegistryRequest>>,
     /// Answers the request that opened the session, once its shard has it.
     pub(crate) attach: Option<Reply<()>>,
-    pub(crate) options: SessionOptions,
+    pub(crate) terms: SessionTerms,
     pub(crate) metrics: Arc<Metrics>,
     /// The place among the sessions the bus allows. The Publisher frees it when it has removed the
     /// subscriber, so the requests in flight stay bounded however fast sessions come and go.
@@ -91,7 +109,7 @@ impl Handler<SubscribeUris> for SessionActor {
     fn handle(&mut self, SubscribeUris(requests, reply): SubscribeUris, _: &mut Context<Self>) {
         self.route(SubscriberRequest::Subscribe {
             requests,
-            rules: self.options.subscription_rules(),
+            rules: self.terms.rules,
             reply,
         });
     }
@@ -111,8 +129,8 @@ impl Handler<ClientReady> for SessionActor {
     fn handle(&mut self, ClientReady(reply): ClientReady, _: &mut Context<Self>) {
         self.unready.remove(self.outbox.id());
         self.route(SubscriberRequest::WatchLists {
-            kinds: self.options.lists.clone(),
-            start: match self.options.announce {
+            kinds: self.terms.lists.clone(),
+            start: match self.terms.announce {
                 true => ListStart::Announced,
                 false => ListStart::Known,
             },
@@ -141,7 +159,7 @@ impl Handler<RightsJudged> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, RightsJudged: RightsJudged, _: &mut Context<Self>) {
-        self.route(SubscriberRequest::Settle(self.options.lists.clone()));
+        self.route(SubscriberRequest::Settle(self.terms.lists.clone()));
     }
 }
 

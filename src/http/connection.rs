@@ -13,6 +13,7 @@
 mod first_bytes;
 mod http1;
 mod http2;
+mod http2_body;
 mod http2_streams;
 mod request_tasks;
 
@@ -118,6 +119,8 @@ where
         Protocol::Http1 => http1::serve(stream, bytes, parts).await,
         Protocol::Http2 => {
             stream.get_mut().unread(bytes);
+            // The library joins frames of up to 1 KiB, and the notices of many streams leave in one write.
+            stream.get_mut().join_parts();
             Box::pin(http2::serve(stream, parts)).await;
         }
     }

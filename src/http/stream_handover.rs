@@ -5,8 +5,9 @@
 //! (figures in `docs/benchmarks.md`).
 //!
 //! The server puts a [`StreamHandover`] into the request. A service that answers with a stream hands it over
-//! and returns a response with a [`DeferredBody`]. The library polls the body after it has written the head;
-//! then the server takes the connection away from the library.
+//! and returns a response with a [`DeferredBody`]. In HTTP/1.1 the library polls the body after it has
+//! written the head; then the server takes the connection away from the library. In HTTP/2 the connection
+//! stays, and the stream takes the place of the body.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -94,6 +95,11 @@ impl StreamHandover {
         if !self.slot.polled.load(Ordering::Relaxed) {
             return None;
         }
+        self.take_with_head()
+    }
+
+    /// Takes the stream that was handed over, for a server that writes its head itself.
+    pub(crate) fn take_with_head(&self) -> Option<Stream> {
         self.slot
             .stream
             .lock()

@@ -309,8 +309,8 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// Gives a file its content in one step, by way of a hidden file beside it. A file that is written in place is
-/// empty for a moment, and a source that reads it then publishes that as a version of its own.
+/// Gives a file its content in one step, by way of a hidden file beside it. A file that is written in place
+/// is empty for a moment, and a source that reads it then publishes that as a version of its own.
 pub(crate) fn replace_file(file: &Path, content: &str) {
     let mut new = tempfile::NamedTempFile::new_in(file.parent().unwrap()).unwrap();
     new.write_all(content.as_bytes()).unwrap();

@@ -48,7 +48,7 @@ impl Bus {
             outbox: outbox.clone(),
             attach: Some(attach),
             registry: inner.actors.registry.clone(),
-            options,
+            terms: options.into(),
             metrics: inner.metrics.clone(),
             place: Some(place),
             life: inner.actors.life.subscribe(),

@@ -40,7 +40,7 @@ const HEARD_BATCH: usize = 256;
 
 /// The running actors.
 pub(crate) struct Actors {
-    pub(crate) registry: InboxSender<RegistryRequest>,
+    pub(crate) registry: Arc<InboxSender<RegistryRequest>>,
     pub(crate) publishers: Vec<Addr<Publisher>>,
     pub(crate) shards: Vec<Shard>,
     pub(crate) life: watch::Sender<BusState>,
@@ -198,7 +198,7 @@ fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
         parts.metrics,
     ));
     Ok(Actors {
-        registry,
+        registry: Arc::new(registry),
         publishers,
         shards,
         life,

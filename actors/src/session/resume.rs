@@ -55,11 +55,11 @@ impl Handler<ResumeLists> for SessionActor {
     fn handle(&mut self, ResumeLists(lists, is_sure, reply): ResumeLists, _: &mut Context<Self>) {
         self.unready.remove(self.outbox.id());
         self.route(SubscriberRequest::WatchLists {
-            kinds: self.options.lists.clone(),
+            kinds: self.terms.lists.clone(),
             start: ListStart::Told {
                 lists,
                 is_sure,
-                announces: self.options.announce,
+                announces: self.terms.announce,
             },
             reply,
         });

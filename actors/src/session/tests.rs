@@ -37,7 +37,7 @@ impl Handler<TakeRecorded> for RegistryRecorder {
 
 struct Fixture {
     recorder: Addr<RegistryRecorder>,
-    registry: InboxSender<RegistryRequest>,
+    registry: Arc<InboxSender<RegistryRequest>>,
     metrics: Arc<Metrics>,
     admission: Admission,
     places: Arc<Semaphore>,
@@ -51,7 +51,7 @@ impl Fixture {
         let (inbox, sender) = Inbox::new(100, metrics.clone());
         let recorder = RegistryRecorder(inbox).start();
         Fixture {
-            registry: sender(recorder.clone().recipient()),
+            registry: Arc::new(sender(recorder.clone().recipient())),
             recorder,
             metrics,
             admission: Admission::new(100),
@@ -67,7 +67,7 @@ impl Fixture {
             outbox: Arc::new(Outbox::new(SubscriberId(1), 0, &options, metrics, Arc::default())),
             registry: self.registry.clone(),
             attach: Some(attach),
-            options,
+            terms: options.into(),
             metrics: self.metrics.clone(),
             place: Some(self.places.clone().try_acquire_owned().unwrap()),
             life: self.life.subscribe(),

@@ -121,8 +121,8 @@ impl ChangeLog {
     /// subscriber may not have yet.
     pub(crate) fn push(&mut self, change: LoggedChange) -> bool {
         if self.changes.len() >= self.max {
-            // The cursors may have moved since they were looked at last, up to a second ago. The batch of this
-            // change will have where they are.
+            // The cursors may have moved since they were looked at last, up to a second ago. The batch of
+            // this change will have where they are.
             self.trim(KeptCursor::offset);
         }
         let mut dropped = false;
@@ -226,8 +226,8 @@ impl ChangeLog {
             }
         }
         if !moved.is_empty() {
-            // By what the store will have: a cursor that moves on meanwhile is written with a later batch, and
-            // a process killed before that one must find the changes after it.
+            // By what the store will have: a cursor that moves on meanwhile is written with a later batch,
+            // and a process killed before that one must find the changes after it.
             self.trim(|kept| kept.kept);
         }
         moved

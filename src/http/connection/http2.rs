@@ -30,13 +30,15 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::first_bytes::Prefixed;
-use super::http2_streams::{Http2Body, Http2Streams, RequestState, StreamSpawner};
-use super::request_tasks::{NewTasks, RequestTasks, Turn};
+use super::http2_body::Http2Body;
+use super::http2_streams::{Http2Streams, RequestState, StreamSpawner};
+use super::request_tasks::{NewTasks, RequestTasks};
 use super::{ConnectionParts, ConnectionPermit, Peer};
 use crate::config::HttpConfig;
 use crate::http::server::RequestService;
+use crate::http::stream_handover::StreamHandover;
 use crate::http::write_deadline::{WriteDeadline, is_write_timeout};
-use crate::metrics::{self, HttpMetrics, Limit, Path};
+use crate::metrics::{self, Limit, Path};
 
 /// The bytes of one request's body that a client may send before they are read.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -76,10 +78,9 @@ where
     } = parts;
     let config = &context.config;
     let _open = context.metrics.http2().connected();
-    let streams = Http2Streams::new(stream.progress().clone(), context.metrics.http2(), config);
+    let streams = Http2Streams::new(stream.progress().clone(), context.metrics, config);
     let service = Http2Service {
         service: RefCell::new(context.service),
-        metrics: context.metrics,
         peer,
         streams: streams.clone(),
         permit,
@@ -149,7 +150,7 @@ where
         return Poll::Ready(End::Library(ended));
     }
     streams.wake_if_unblocked();
-    if tasks.poll_turn() == Turn::Polled
+    if tasks.poll_turn()
         && let Poll::Ready(ended) = library.poll(cx)
     {
         return Poll::Ready(End::Library(ended));
@@ -203,7 +204,6 @@ fn is_flood(error: &hyper::Error) -> bool {
 struct Http2Service<S> {
     /// Called with `&mut`, but only until it returns its future, so never twice at once.
     service: RefCell<S>,
-    metrics: HttpMetrics,
     peer: Peer,
     streams: Rc<Http2Streams>,
     permit: ConnectionPermit,
@@ -216,7 +216,9 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let state = self.streams.begin();
+        let handover = StreamHandover::default();
         let extensions = request.extensions_mut();
+        extensions.insert(handover.clone());
         // Of this stream alone: the others of its connection go on while it is blocked.
         extensions.insert(state.progress().clone());
         self.peer.tell(extensions);
@@ -224,15 +226,14 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
             // A WebSocket holds the permit itself, as in HTTP/1.1.
             extensions.insert(self.permit.clone());
         }
-        self.metrics.http2().requested();
         let (mut head, body) = request.into_parts();
         name_host(&head.uri, &mut head.headers);
         let body = state.unread().lend(&head.headers, body);
         Http2Answer {
             path: Path::of(head.uri.path()),
-            metrics: self.metrics.clone(),
             is_head: head.method == Method::HEAD,
             state,
+            handover,
             answer: self.service.borrow_mut().call(Request::from_parts(head, body)),
         }
     }
@@ -252,10 +253,10 @@ fn name_host(uri: &Uri, headers: &mut HeaderMap) {
 /// The answer to one request, which is counted when it is there.
 struct Http2Answer<F> {
     path: Path,
-    metrics: HttpMetrics,
     /// True if the answer is one without its body.
     is_head: bool,
     state: Rc<RequestState>,
+    handover: StreamHandover,
     answer: F,
 }
 
@@ -269,10 +270,16 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let counted = self.get_mut();
         let Ok(response) = ready!(Pin::new(&mut counted.answer).poll(cx));
-        counted.metrics.answered(counted.path, response.status());
-        counted.state.answered();
+        counted.state.answered(counted.path, response.status());
         let (mut head, body) = response.into_parts();
-        let mut body = Http2Body::new(body, counted.state.clone());
+        let mut body = match counted.handover.take_with_head() {
+            Some(stream) => {
+                // It says what holds for HTTP/1.1: that the connection ends with the stream.
+                head.headers.remove(header::CONNECTION);
+                Http2Body::of_stream(stream, counted.state.clone())
+            }
+            None => Http2Body::new(body, counted.state.clone()),
+        };
         // The library does so in HTTP/1.1 alone.
         if counted.is_head {
             if let Some(length) = body.size_hint().exact()

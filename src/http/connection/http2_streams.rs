@@ -1,22 +1,16 @@
-//! The requests of one HTTP/2 connection: the task of each, and the body of its answer.
-//!
-//! Flow control is back-pressure. The library asks a body for its next frame when it has handed the last one
-//! to the connection, so a body whose window is closed is not asked, and its notices stay in the outbox,
-//! where newer ones replace them. While the socket takes nothing, no body of the connection is asked.
+//! The requests of one HTTP/2 connection, and the task of each.
 //!
 //! [`RequestState`] tells the bus of it, as a connection of HTTP/1.1 does: a stream is blocked while a frame
 //! of it waits, and it is reset, alone, when it was blocked for the write time-out or its session was ended.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use ::http::StatusCode;
 use hyper::rt::Executor;
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -24,11 +18,7 @@ use super::request_tasks::NewTasks;
 use crate::WriteProgress;
 use crate::config::HttpConfig;
 use crate::http::unread::{Lingering, Unread};
-use crate::metrics::{self, Http2Metrics, Limit};
-
-/// The bytes of a body that the library gets at a time. It takes a frame as a whole, and a client that opens
-/// its window byte by byte would otherwise hold a large body without a task that watches it.
-const FRAME_MAX: usize = 16 << 10;
+use crate::metrics::{self, HttpMetrics, Limit, Path};
 
 /// The requests that a client may reset within [`RESETS_TIME`] before they are answered, or as many as it may
 /// have at a time, if that is more. At the limit the connection ends.
@@ -41,7 +31,7 @@ const RESETS_TIME: Duration = Duration::from_secs(10);
 pub(super) struct Http2Streams {
     /// The progress of the socket.
     socket: Arc<WriteProgress>,
-    metrics: Http2Metrics,
+    metrics: HttpMetrics,
     write_timeout: Duration,
     lingering: Lingering,
     open_max: usize,
@@ -64,13 +54,13 @@ pub(super) struct Http2Streams {
 impl Http2Streams {
     pub(super) fn new(
         socket: Arc<WriteProgress>,
-        metrics: &Http2Metrics,
+        metrics: HttpMetrics,
         config: &HttpConfig,
     ) -> Rc<Http2Streams> {
         let now = Instant::now();
         Rc::new(Http2Streams {
             socket,
-            metrics: metrics.clone(),
+            metrics,
             write_timeout: config.write_timeout,
             lingering: Lingering::new(config),
             open_max: config.h2_streams_max,
@@ -88,11 +78,13 @@ impl Http2Streams {
     /// Begins a request. The library spawns its task next.
     pub(super) fn begin(self: &Rc<Self>) -> Rc<RequestState> {
         self.requests.set(self.requests.get() + 1);
+        self.metrics.http2().requested();
         let state = Rc::new(RequestState {
             streams: self.clone(),
             progress: Arc::default(),
             handed: Cell::default(),
             is_answered: Cell::default(),
+            turn: Cell::default(),
             unread: Unread::default(),
             waker: RefCell::default(),
         });
@@ -151,6 +143,8 @@ pub(super) struct RequestState {
     /// The bytes of the frame that the library has taken from the body and not handed on.
     handed: Cell<usize>,
     is_answered: Cell<bool>,
+    /// The number of times that the task was polled.
+    turn: Cell<u64>,
     /// The body of the request, after its holder has dropped it.
     unread: Unread,
     /// The task, while its body waits for the socket.
@@ -168,14 +162,30 @@ impl RequestState {
         &self.unread
     }
 
-    /// Notes that the request is answered.
-    pub(super) fn answered(&self) {
+    /// Notes that the library has taken a frame of this length from the body.
+    pub(super) fn took_frame(&self, bytes: usize) {
+        self.handed.set(bytes);
+    }
+
+    /// Notes that the task is polled.
+    pub(super) fn begin_turn(&self) {
+        self.turn.set(self.turn.get() + 1);
+    }
+
+    /// Returns the number of times that the task was polled.
+    pub(super) fn turn(&self) -> u64 {
+        self.turn.get()
+    }
+
+    /// Counts the answer to the request.
+    pub(super) fn answered(&self, path: Path, status: StatusCode) {
         self.is_answered.set(true);
+        self.streams.metrics.answered(path, status);
     }
 
     /// Notes that the library has handed the last frame on, as it asks for another one. Ready if the socket
     /// takes bytes.
-    fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
         let taken = self.handed.take();
         let is_blocked = self.streams.socket.is_blocked();
         if taken > 0 || (self.progress.is_blocked() && !is_blocked) {
@@ -191,30 +201,57 @@ impl RequestState {
         }
         Poll::Pending
     }
+}
 
-    /// Carries the library's part of the request to its end, and then what the client still sends.
-    async fn carry(&self, task: impl Future<Output = ()>) {
-        let mut task = pin!(task);
-        let mut deadline = None;
-        let end = poll_fn(|cx| self.poll_task(task.as_mut(), &mut deadline, cx)).await;
-        // A handler answers a body that broke off, but no client reads that answer.
-        if !self.is_answered.get() || self.unread.is_broken() {
-            self.streams.count_reset();
+/// The task of a request: the library's part of it, and then what its client still sends.
+struct CarriedRequest<F> {
+    state: Rc<RequestState>,
+    part: Part<F>,
+    /// The end of the write time-out, while a frame waits for the client.
+    deadline: Option<Pin<Box<Sleep>>>,
+    _open: OpenTask,
+}
+
+/// The part that a request is at. Boxed, so that a stream holds no room for the other one.
+enum Part<F> {
+    /// The library calls the handler and writes its answer.
+    Library(Pin<Box<F>>),
+    /// The answer is written, and the rest of the body is dropped.
+    Rest(Pin<Box<dyn Future<Output = ()>>>),
+}
+
+impl<F: Future<Output = ()>> Future for CarriedRequest<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let request = self.get_mut();
+        if let Part::Library(task) = &mut request.part {
+            let end = ready!(
+                request
+                    .state
+                    .poll_library(task.as_mut(), &mut request.deadline, cx)
+            );
+            match request.state.rest_after(end) {
+                Some(rest) => request.part = Part::Rest(rest),
+                None => return Poll::Ready(()),
+            }
         }
-        if end == TaskEnd::Done
-            && let Some(rest) = self.unread.take_rest()
-        {
-            self.streams.lingering.end_request(rest).await;
+        match &mut request.part {
+            Part::Rest(rest) => rest.as_mut().poll(cx),
+            Part::Library(_) => Poll::Pending,
         }
     }
+}
 
+impl RequestState {
     /// Polls the library's part of the request.
-    fn poll_task<F: Future<Output = ()>>(
+    fn poll_library<F: Future<Output = ()>>(
         &self,
         task: Pin<&mut F>,
         deadline: &mut Option<Pin<Box<Sleep>>>,
         cx: &mut Context<'_>,
     ) -> Poll<TaskEnd> {
+        self.begin_turn();
         if self.progress.is_cut() {
             return Poll::Ready(TaskEnd::Reset);
         }
@@ -237,6 +274,19 @@ impl RequestState {
         self.progress.time_out();
         metrics::limit_reached(Limit::WriteTimeout);
         Poll::Ready(TaskEnd::Reset)
+    }
+
+    /// Returns the task that drops the rest of the request's body, after the library's part has ended.
+    fn rest_after(&self, end: TaskEnd) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+        // A handler answers a body that broke off, but no client reads that answer.
+        if !self.is_answered.get() || self.unread.is_broken() {
+            self.streams.count_reset();
+        }
+        let rest = match end {
+            TaskEnd::Done => self.unread.take_rest()?,
+            TaskEnd::Reset => return None,
+        };
+        Some(Box::pin(self.streams.lingering.end_request(rest)))
     }
 }
 
@@ -271,13 +321,18 @@ where
         // a WebSocket.
         let state = self.streams.beginning.take();
         let open = OpenTask::new(&self.streams);
-        self.tasks.push(Box::pin(async move {
-            match state {
-                Some(state) => state.carry(task).await,
-                None => task.await,
-            }
-            drop(open);
-        }));
+        self.tasks.push(match state {
+            Some(state) => Box::pin(CarriedRequest {
+                state,
+                part: Part::Library(Box::pin(task)),
+                deadline: None,
+                _open: open,
+            }),
+            None => Box::pin(async move {
+                task.await;
+                drop(open);
+            }),
+        });
     }
 }
 
@@ -294,7 +349,7 @@ impl OpenTask {
             metrics::limit_reached(Limit::Http2Streams);
         }
         streams.active.set(Instant::now());
-        streams.metrics.streams.increment(1.0);
+        streams.metrics.http2().streams.increment(1.0);
         OpenTask {
             streams: streams.clone(),
         }
@@ -306,87 +361,6 @@ impl Drop for OpenTask {
         let streams = &self.streams;
         streams.open.set(streams.open.get() - 1);
         streams.active.set(Instant::now());
-        streams.metrics.streams.decrement(1.0);
-    }
-}
-
-/// The body of an answer, in frames of bounded size.
-pub(super) struct Http2Body<B> {
-    /// None if the body is left out or was read to its end.
-    body: Option<Pin<Box<B>>>,
-    /// The part of the last frame that the library has not got.
-    rest: Bytes,
-    state: Rc<RequestState>,
-}
-
-impl<B> Http2Body<B> {
-    pub(super) fn new(body: B, state: Rc<RequestState>) -> Http2Body<B> {
-        Http2Body {
-            body: Some(Box::pin(body)),
-            rest: Bytes::new(),
-            state,
-        }
-    }
-
-    /// Leaves the body out, as in an answer to HEAD.
-    pub(super) fn leave_out(&mut self) {
-        self.body = None;
-    }
-
-    /// Returns the next frame of the rest.
-    fn next_of_rest(&mut self) -> Frame<Bytes> {
-        let frame = self.rest.split_to(self.rest.len().min(FRAME_MAX));
-        self.state.handed.set(frame.len());
-        Frame::data(frame)
-    }
-}
-
-impl<B> Body for Http2Body<B>
-where
-    B: Body<Data = Bytes>,
-{
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.get_mut();
-        ready!(this.state.poll_room(cx));
-        if !this.rest.is_empty() {
-            return Poll::Ready(Some(Ok(this.next_of_rest())));
-        }
-        let Some(body) = &mut this.body else {
-            return Poll::Ready(None);
-        };
-        let frame = ready!(body.as_mut().poll_frame(cx));
-        match frame.map(|frame| frame.map(Frame::into_data)) {
-            Some(Ok(Ok(data))) => {
-                this.rest = data;
-                Poll::Ready(Some(Ok(this.next_of_rest())))
-            }
-            Some(Ok(Err(trailers))) => Poll::Ready(Some(Ok(trailers))),
-            Some(Err(error)) => Poll::Ready(Some(Err(error))),
-            None => {
-                this.body = None;
-                Poll::Ready(None)
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
-            && match &self.body {
-                Some(body) => body.is_end_stream(),
-                None => true,
-            }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.body {
-            Some(body) => body.size_hint(),
-            None => SizeHint::with_exact(0),
-        }
+        streams.metrics.http2().streams.decrement(1.0);
     }
 }

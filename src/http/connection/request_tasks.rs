@@ -51,15 +51,6 @@ struct Entry {
     waker: Waker,
 }
 
-/// The result of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// No task was to be polled.
-    Idle,
-    /// Some were, so the connection may have more to write.
-    Polled,
-}
-
 impl RequestTasks {
     /// Makes an empty set, to which the tasks of `new` are added.
     pub(super) fn new(new: NewTasks) -> RequestTasks {
@@ -71,19 +62,20 @@ impl RequestTasks {
         }
     }
 
-    /// Polls tasks that began or were woken, as many as a turn has.
-    pub(super) fn poll_turn(&mut self) -> Turn {
+    /// Polls tasks that began or were woken, as many as a turn has. Returns true if there was one, so that the
+    /// connection may have more to write.
+    pub(super) fn poll_turn(&mut self) -> bool {
         self.begin_new();
-        let mut turn = Turn::Idle;
+        let mut polled = false;
         for _ in 0..TURN {
             self.takes_last = !self.takes_last;
             let Some(woken) = self.woken.take(self.takes_last) else {
                 break;
             };
-            turn = Turn::Polled;
+            polled = true;
             self.poll_task(woken.key);
         }
-        turn
+        polled
     }
 
     /// Has the task of the connection woken for the next turn: at once if tasks wait for it.
@@ -241,7 +233,7 @@ mod tests {
                     Poll::Pending
                 })));
             }
-            while scene.tasks.poll_turn() == Turn::Polled {}
+            while scene.tasks.poll_turn() {}
             assert_eq!(scene.polled.take().len(), count);
             scene
         }
@@ -263,7 +255,7 @@ mod tests {
         }
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         let mut turns = 0;
-        while scene.tasks.poll_turn() == Turn::Polled {
+        while scene.tasks.poll_turn() {
             turns += 1;
         }
         assert_eq!(turns, 1_000_usize.div_ceil(TURN));
@@ -308,10 +300,10 @@ mod tests {
             panic!("a handler that panics");
         }));
         scene.new.push(Box::pin(pending()));
-        assert_eq!(scene.tasks.poll_turn(), Turn::Polled);
+        assert!(scene.tasks.poll_turn());
         assert_eq!((Rc::strong_count(&held), scene.tasks.tasks.len()), (1, 3));
         scene.wake(1);
-        assert_eq!(scene.tasks.poll_turn(), Turn::Polled);
+        assert!(scene.tasks.poll_turn());
         assert_eq!(scene.polled.take(), [1]);
     }
 }
