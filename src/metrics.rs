@@ -131,6 +131,7 @@ label_table! {
         Handshakes = "TLS handshakes under way",
         WriteTimeout = "http.write_timeout",
         Http2Streams = "http.h2_streams_max",
+        Http2Requests = "http.h2_requests_max",
         PingTimeout = "http.h2_ping_timeout",
         Http2Flood = "HTTP/2 flood",
         Streams = "session.streams_max",

@@ -75,6 +75,8 @@ pub(super) struct ServerContext<S> {
     pub(super) metrics: HttpMetrics,
     pub(super) config: Arc<HttpConfig>,
     pub(super) closing: watch::Receiver<bool>,
+    /// The places of requests over HTTP/2 that are not answered.
+    pub(super) http2_places: Arc<Semaphore>,
     /// Serves pipelined `PUT`s of resources together.
     pub(super) joins_puts: bool,
     /// Shakes hands before the first request, if it is there.
@@ -84,8 +86,8 @@ pub(super) struct ServerContext<S> {
 impl<S: RequestService> HttpServer<S> {
     /// Makes a server that answers requests with `service`. Of `config` it heeds `connections_max`,
     /// `header_timeout`, `write_timeout`, `unread_bytes_max` and `unread_timeout`, and for HTTP/2
-    /// `h2_streams_max`, `h2_header_bytes_max`, `h2_ping_timeout` and `keep_alive`; the rest is for the code
-    /// that opens the connections.
+    /// `h2_streams_max`, `h2_requests_max`, `h2_header_bytes_max`, `h2_ping_timeout` and `keep_alive`; the
+    /// rest is for the code that opens the connections.
     pub fn new(bus: &Bus, service: S, config: &HttpConfig) -> HttpServer<S> {
         let (closing, watching) = watch::channel(false);
         HttpServer {
@@ -97,6 +99,7 @@ impl<S: RequestService> HttpServer<S> {
                 metrics: HttpMetrics::new(),
                 config: Arc::new(config.clone()),
                 closing: watching,
+                http2_places: Arc::new(Semaphore::new(config.h2_requests_max)),
                 joins_puts: false,
                 tls: None,
             },

@@ -296,7 +296,7 @@ mod tests {
             );
             assert!(!allowed.is_empty(), "{path} has no range");
         }
-        assert_eq!(Key::of_sections().count(), 115);
+        assert_eq!(Key::of_sections().count(), 116);
     }
 
     #[test]

@@ -35,6 +35,7 @@ use super::http2_streams::{Http2Streams, RequestState, StreamSpawner};
 use super::request_tasks::{NewTasks, RequestTasks};
 use super::{ConnectionParts, ConnectionPermit, Peer};
 use crate::config::HttpConfig;
+use crate::http::problem::ProblemKind;
 use crate::http::server::RequestService;
 use crate::http::stream_handover::StreamHandover;
 use crate::http::write_deadline::{WriteDeadline, is_write_timeout};
@@ -78,7 +79,12 @@ where
     } = parts;
     let config = &context.config;
     let _open = context.metrics.http2().connected();
-    let streams = Http2Streams::new(stream.progress().clone(), context.metrics, config);
+    let streams = Http2Streams::new(
+        stream.progress().clone(),
+        context.metrics,
+        context.http2_places,
+        config,
+    );
     let service = Http2Service {
         service: RefCell::new(context.service),
         peer,
@@ -228,15 +234,33 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
         }
         let (mut head, body) = request.into_parts();
         name_host(&head.uri, &mut head.headers);
-        let body = state.unread().lend(&head.headers, body);
+        let path = Path::of(head.uri.path());
+        let is_head = head.method == Method::HEAD;
+        let answer = match state.has_place() {
+            true => {
+                let body = state.unread().lend(&head.headers, body);
+                let request = Request::from_parts(head, body);
+                Answering::Service(self.service.borrow_mut().call(request))
+            }
+            false => {
+                metrics::limit_reached(Limit::Http2Requests);
+                Answering::Refused(too_many_requests(head.uri.path()))
+            }
+        };
         Http2Answer {
-            path: Path::of(head.uri.path()),
-            is_head: head.method == Method::HEAD,
+            path,
+            is_head,
             state,
             handover,
-            answer: self.service.borrow_mut().call(Request::from_parts(head, body)),
+            answer,
         }
     }
+}
+
+/// Makes the answer to a request without a place.
+fn too_many_requests(path: &str) -> Response<Bytes> {
+    let text = "too many requests over HTTP/2 wait for their answers (http.h2_requests_max)";
+    ProblemKind::Unavailable.because(text).respond(path)
 }
 
 /// Puts the name that the client called into the `Host` header, where HTTP/1.1 has it, unless the client sent
@@ -257,7 +281,13 @@ struct Http2Answer<F> {
     is_head: bool,
     state: Rc<RequestState>,
     handover: StreamHandover,
-    answer: F,
+    answer: Answering<F>,
+}
+
+/// The source of an answer.
+enum Answering<F> {
+    Service(F),
+    Refused(Response<Bytes>),
 }
 
 impl<F, B> Future for Http2Answer<F>
@@ -269,17 +299,27 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let counted = self.get_mut();
-        let Ok(response) = ready!(Pin::new(&mut counted.answer).poll(cx));
-        counted.state.answered(counted.path, response.status());
-        let (mut head, body) = response.into_parts();
-        let mut body = match counted.handover.take_with_head() {
-            Some(stream) => {
-                // It says what holds for HTTP/1.1: that the connection ends with the stream.
-                head.headers.remove(header::CONNECTION);
-                Http2Body::of_stream(stream, counted.state.clone())
+        let state = &counted.state;
+        let (mut head, mut body) = match &mut counted.answer {
+            Answering::Service(answer) => {
+                let Ok(response) = ready!(Pin::new(answer).poll(cx));
+                let (mut head, body) = response.into_parts();
+                let body = match counted.handover.take_with_head() {
+                    Some(stream) => {
+                        // It says what holds for HTTP/1.1: that the connection ends with the stream.
+                        head.headers.remove(header::CONNECTION);
+                        Http2Body::of_stream(stream, state.clone())
+                    }
+                    None => Http2Body::new(body, state.clone()),
+                };
+                (head, body)
             }
-            None => Http2Body::new(body, counted.state.clone()),
+            Answering::Refused(response) => {
+                let (head, body) = std::mem::take(response).into_parts();
+                (head, Http2Body::of_bytes(body, state.clone()))
+            }
         };
+        state.answered(counted.path, head.status);
         // The library does so in HTTP/1.1 alone.
         if counted.is_head {
             if let Some(length) = body.size_hint().exact()

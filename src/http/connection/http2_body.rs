@@ -48,6 +48,14 @@ impl<B> Http2Body<B> {
         Http2Body::of(Source::Body(Box::pin(body)), state)
     }
 
+    /// Makes a body of these bytes.
+    pub(super) fn of_bytes(bytes: Bytes, state: Rc<RequestState>) -> Http2Body<B> {
+        Http2Body {
+            rest: bytes,
+            ..Http2Body::of(Source::None, state)
+        }
+    }
+
     /// Makes the body that a stream writes.
     pub(super) fn of_stream(stream: Stream, state: Rc<RequestState>) -> Http2Body<B> {
         Http2Body::of(Source::Stream(stream), state)
@@ -65,6 +73,7 @@ impl<B> Http2Body<B> {
     /// Leaves the body out, as in an answer to HEAD.
     pub(super) fn leave_out(&mut self) {
         self.source = Source::None;
+        self.rest = Bytes::new();
     }
 
     /// Returns the next frame of the rest.
@@ -165,6 +174,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
     use std::task::Waker;
+    use tokio::sync::Semaphore;
 
     /// A stream of the texts that were put into it.
     #[derive(Clone, Default)]
@@ -192,8 +202,14 @@ mod tests {
 
     fn state() -> Rc<RequestState> {
         let config = HttpConfig::default();
-        let streams = Http2Streams::new(Arc::default(), HttpMetrics::new(), &config);
+        let streams = Http2Streams::new(
+            Arc::default(),
+            HttpMetrics::new(),
+            Arc::new(Semaphore::new(1)),
+            &config,
+        );
         let state = streams.begin();
+        assert!(state.has_place() && !streams.begin().has_place());
         state.begin_turn();
         state
     }

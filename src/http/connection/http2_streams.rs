@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ::http::StatusCode;
 use hyper::rt::Executor;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::request_tasks::NewTasks;
@@ -32,6 +33,8 @@ pub(super) struct Http2Streams {
     /// The progress of the socket.
     socket: Arc<WriteProgress>,
     metrics: HttpMetrics,
+    /// The places of requests that are not answered, over all connections.
+    places: Arc<Semaphore>,
     write_timeout: Duration,
     lingering: Lingering,
     open_max: usize,
@@ -55,12 +58,14 @@ impl Http2Streams {
     pub(super) fn new(
         socket: Arc<WriteProgress>,
         metrics: HttpMetrics,
+        places: Arc<Semaphore>,
         config: &HttpConfig,
     ) -> Rc<Http2Streams> {
         let now = Instant::now();
         Rc::new(Http2Streams {
             socket,
             metrics,
+            places,
             write_timeout: config.write_timeout,
             lingering: Lingering::new(config),
             open_max: config.h2_streams_max,
@@ -75,12 +80,13 @@ impl Http2Streams {
         })
     }
 
-    /// Begins a request. The library spawns its task next.
+    /// Begins a request. The library spawns its task next. Without a place it is to be refused.
     pub(super) fn begin(self: &Rc<Self>) -> Rc<RequestState> {
         self.requests.set(self.requests.get() + 1);
         self.metrics.http2().requested();
         let state = Rc::new(RequestState {
             streams: self.clone(),
+            place: RefCell::new(self.places.clone().try_acquire_owned().ok()),
             progress: Arc::default(),
             handed: Cell::default(),
             is_answered: Cell::default(),
@@ -139,6 +145,8 @@ impl Http2Streams {
 /// The state of one request, which its task and the body of its answer share.
 pub(super) struct RequestState {
     streams: Rc<Http2Streams>,
+    /// Given back with the answer, or when a request ends without one.
+    place: RefCell<Option<OwnedSemaphorePermit>>,
     progress: Arc<WriteProgress>,
     /// The bytes of the frame that the library has taken from the body and not handed on.
     handed: Cell<usize>,
@@ -162,6 +170,11 @@ impl RequestState {
         &self.unread
     }
 
+    /// Returns true if the request has a place among those that wait for their answers.
+    pub(super) fn has_place(&self) -> bool {
+        self.place.borrow().is_some()
+    }
+
     /// Notes that the library has taken a frame of this length from the body.
     pub(super) fn took_frame(&self, bytes: usize) {
         self.handed.set(bytes);
@@ -180,6 +193,7 @@ impl RequestState {
     /// Counts the answer to the request.
     pub(super) fn answered(&self, path: Path, status: StatusCode) {
         self.is_answered.set(true);
+        self.place.take();
         self.streams.metrics.answered(path, status);
     }
 
@@ -212,15 +226,15 @@ struct CarriedRequest<F> {
     _open: OpenTask,
 }
 
-/// The part that a request is at. Boxed, so that a stream holds no room for the other one.
+/// The part that a request is at.
 enum Part<F> {
     /// The library calls the handler and writes its answer.
-    Library(Pin<Box<F>>),
+    Library(F),
     /// The answer is written, and the rest of the body is dropped.
     Rest(Pin<Box<dyn Future<Output = ()>>>),
 }
 
-impl<F: Future<Output = ()>> Future for CarriedRequest<F> {
+impl<F: Future<Output = ()> + Unpin> Future for CarriedRequest<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -229,7 +243,7 @@ impl<F: Future<Output = ()>> Future for CarriedRequest<F> {
             let end = ready!(
                 request
                     .state
-                    .poll_library(task.as_mut(), &mut request.deadline, cx)
+                    .poll_library(Pin::new(task), &mut request.deadline, cx)
             );
             match request.state.rest_after(end) {
                 Some(rest) => request.part = Part::Rest(rest),
@@ -252,9 +266,6 @@ impl RequestState {
         cx: &mut Context<'_>,
     ) -> Poll<TaskEnd> {
         self.begin_turn();
-        if self.progress.is_cut() {
-            return Poll::Ready(TaskEnd::Reset);
-        }
         if task.poll(cx).is_ready() {
             return Poll::Ready(TaskEnd::Done);
         }
@@ -314,7 +325,7 @@ impl StreamSpawner {
 
 impl<F> Executor<F> for StreamSpawner
 where
-    F: Future<Output = ()> + 'static,
+    F: Future<Output = ()> + Unpin + 'static,
 {
     fn execute(&self, task: F) {
         // The library calls the service and then spawns the task of that request; none precedes the task of
@@ -324,7 +335,7 @@ where
         self.tasks.push(match state {
             Some(state) => Box::pin(CarriedRequest {
                 state,
-                part: Part::Library(Box::pin(task)),
+                part: Part::Library(task),
                 deadline: None,
                 _open: open,
             }),

@@ -40,13 +40,13 @@ impl NewTasks {
 /// The tasks of one connection.
 pub(super) struct RequestTasks {
     new: NewTasks,
-    tasks: Slab<Entry>,
+    tasks: Slab<HeldTask>,
     woken: Arc<WokenTasks>,
     /// True if the next task is the one that was woken last.
     takes_last: bool,
 }
 
-struct Entry {
+struct HeldTask {
     task: RequestTask,
     waker: Waker,
 }
@@ -62,8 +62,8 @@ impl RequestTasks {
         }
     }
 
-    /// Polls tasks that began or were woken, as many as a turn has. Returns true if there was one, so that the
-    /// connection may have more to write.
+    /// Polls tasks that began or were woken, as many as a turn has. Returns true if there was one, so that
+    /// the connection may have more to write.
     pub(super) fn poll_turn(&mut self) -> bool {
         self.begin_new();
         let mut polled = false;
@@ -94,7 +94,7 @@ impl RequestTasks {
             });
             let waker = Waker::from(woken);
             waker.wake_by_ref();
-            entry.insert(Entry { task, waker });
+            entry.insert(HeldTask { task, waker });
         }
     }
 

@@ -82,6 +82,38 @@ async fn streams_of_a_connection_are_bounded() {
 }
 
 #[tokio::test]
+async fn unanswered_requests_are_bounded_together() {
+    let server = Server::with("[http]\nh2_requests_max = 2\n").await;
+    let mut half_open = Vec::new();
+    for _ in 0..2 {
+        let client = Http2Client::connect(server.address).await;
+        // An answered stream takes no place.
+        let events = client.events(&listen_request(&json!(1), updates(&[A]))).await;
+        let (head, _) = put(A, "").for_http2(server.address);
+        let mut sender = client.sender.clone().ready().await.unwrap();
+        half_open.push((sender.send_request(head, false).unwrap(), events, client));
+    }
+    let other = Http2Client::connect(server.address).await;
+    let refused = within("a refusal", async {
+        loop {
+            // The requests of the other connections may still be on their way.
+            let answer = other.send(&put(A, "1")).await;
+            if answer.0 == 503 {
+                return answer;
+            }
+        }
+    });
+    let (_, text) = refused.await;
+    assert!(text.contains("http.h2_requests_max"), "{text}");
+    until_counted(&server, "http.h2_requests_max", 1).await;
+    drop(half_open);
+    within("a place", async {
+        while other.send(&put(A, "2")).await.0 == 503 {}
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn http2_is_turned_off_by_its_limit() {
     let server = Server::with("[http]\nh2_streams_max = 0\n").await;
     let mut raw = RawFrames::connect(server.address).await;
