@@ -2,7 +2,7 @@
 //!
 //! Each row is a module. `cargo bench` runs every row, `cargo bench -- http --sessions 5000 --json` one of
 //! them. All connections stay on the loopback device. Twins that are servers are processes of this
-//! executable, started with `serve-rmcp`, `serve-bare` or `serve-axum`.
+//! executable, started with `serve-rmcp`, `serve-bare`, `serve-h2` or `serve-axum`.
 
 #![expect(clippy::print_stdout, reason = "printing figures is what this program is for")]
 
@@ -11,6 +11,7 @@ mod bus_scope;
 mod publish;
 mod list;
 mod http;
+mod h2;
 mod flat;
 mod scale;
 mod scope;
@@ -50,6 +51,8 @@ pub(crate) struct Options {
     rows: Vec<String>,
     /// The number of subscribers or connections, in place of a row's own.
     pub(crate) sessions: Option<usize>,
+    /// The number of connections that the streams of the row `h2` share, in place of its own.
+    pub(crate) connections: Option<usize>,
     /// Print one JSON object per line instead of tables.
     json: bool,
     /// True if `cargo bench` runs this program, rather than `cargo test --all-targets`.
@@ -65,6 +68,7 @@ const ROWS: &[Row] = &[
     ("publish", publish::run),
     ("list", list::run),
     ("http", http::run),
+    ("h2", h2::run),
     ("memory", memory::run),
     ("flat", flat::run),
     ("scale", scale::run),
@@ -108,6 +112,7 @@ fn main() -> anyhow::Result<()> {
         }
         Some("serve-rmcp") => return sockets::serve_rmcp(),
         Some("serve-bare") => return sockets::serve_bare(&arguments[1..]),
+        Some("serve-h2") => return sockets::serve_http2(),
         Some("serve-axum") => return etag::serve_axum(&arguments[1..]),
         _ => {}
     }
@@ -138,6 +143,14 @@ fn count(arguments: &[String], place: usize) -> anyhow::Result<usize> {
     }
 }
 
+/// Returns the number after an option.
+fn number(option: &str, word: Option<&String>) -> anyhow::Result<usize> {
+    match word.map(|word| word.parse()) {
+        Some(Ok(number)) if number > 0 => Ok(number),
+        _ => bail!("{option} needs a number above 0, such as 1000"),
+    }
+}
+
 impl Options {
     /// Returns the sizes of a row: the one asked for, or the row's own.
     pub(crate) fn sizes(&self, own: &[usize]) -> Vec<usize> {
@@ -154,13 +167,8 @@ impl Options {
             match argument.as_str() {
                 "--bench" => options.bench = true,
                 "--json" => options.json = true,
-                "--sessions" => {
-                    let number = rest.next().context("--sessions needs a number, such as 1000")?;
-                    match number.parse() {
-                        Ok(sessions) if sessions > 0 => options.sessions = Some(sessions),
-                        _ => bail!("--sessions {number:?} is no number above 0, such as 1000"),
-                    }
-                }
+                "--sessions" => options.sessions = Some(number(argument, rest.next())?),
+                "--connections" => options.connections = Some(number(argument, rest.next())?),
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
                 other => {
                     let rows: Vec<&str> = ROWS.iter().map(|(row, _)| *row).collect();

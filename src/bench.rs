@@ -33,7 +33,9 @@ pub use report::{
     UpdateReport,
 };
 pub use search::{Goal, TRIALS_MAX, duration};
-pub use settings::{DURATION_MAX, Era, Publish, RESOURCES_MAX, SESSIONS_MAX, Settings, Uris};
+pub use settings::{
+    DURATION_MAX, Era, Publish, RESOURCES_MAX, SESSIONS_HTTP2_MAX, SESSIONS_MAX, Settings, Uris,
+};
 
 use crate::open_files::{self, OpenFilesLimit};
 use crate::wire::dialect::Dialect;
@@ -298,8 +300,8 @@ pub fn find_max(
     outside: &mut Observer<'_>,
     tried: &mut dyn FnMut(&Trial),
 ) -> Result<Option<usize>, BenchError> {
-    let others = settings.connections() - settings.sessions;
-    let mut search = Search::new(settings.sessions, SESSIONS_MAX.saturating_sub(others));
+    let others = settings.clients() - settings.sessions;
+    let mut search = Search::new(settings.sessions, settings.sessions_max().saturating_sub(others));
     let begin = Instant::now();
     while let Some(sessions) = search.next() {
         if begin.elapsed() > SEARCH_MAX || outside.stop.load(std::sync::atomic::Ordering::Relaxed) {

@@ -25,3 +25,5 @@ pub mod dialect;
 pub mod nonblocking;
 #[cfg(feature = "bench")]
 pub mod stand_in;
+#[cfg(feature = "bench")]
+pub mod http2;

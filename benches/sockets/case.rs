@@ -3,6 +3,8 @@
 //! As many servers as fit are open together and take one step each in turn, so that a disturbance of the
 //! machine meets all of them; ratios are then taken repetition by repetition.
 
+use std::fmt::Display;
+
 use crate::support::{RUNS, Spread, Table, ratios};
 
 use super::kind::Kind;
@@ -114,8 +116,8 @@ impl<F> Case<F> {
     }
 
     /// Adds its line to the table, and below the table the reason if it could not be measured.
-    pub(crate) fn add_to(&self, table: &mut Table, sessions: usize, figures: Vec<Option<Spread>>) {
-        let label = format!("{}, {sessions}", self.kind.label());
+    pub(crate) fn add_to(&self, table: &mut Table, size: impl Display, figures: Vec<Option<Spread>>) {
+        let label = format!("{}, {size}", self.kind.label());
         if let Some(failure) = &self.failure {
             table.add_note(format!("{label}: not measured: {failure}"));
         }

@@ -41,6 +41,10 @@ pub(crate) enum Kind {
     Rmcp(Era),
     /// Bare sockets.
     Bare,
+    /// The service, whose listen streams share connections of HTTP/2.
+    TidingsStreams,
+    /// The crate `h2` with nothing around it.
+    BareStreams,
     /// `nats-server`, in its own protocol.
     Nats,
     /// `redis-server`, in its own protocol.
@@ -55,6 +59,8 @@ impl Kind {
             Kind::Guarded(era) => format!("tidings with rules, {}", era.name()),
             Kind::Rmcp(era) => format!("rmcp, {}", era.name()),
             Kind::Bare => "bare sockets".to_owned(),
+            Kind::TidingsStreams => "tidings, listen over HTTP/2".to_owned(),
+            Kind::BareStreams => "bare h2".to_owned(),
             Kind::Nats => "nats-server".to_owned(),
             Kind::Redis => "redis-server".to_owned(),
         }
@@ -62,7 +68,7 @@ impl Kind {
 
     /// Returns true for the service, and false for its twins.
     pub(crate) fn is_service(self) -> bool {
-        matches!(self, Kind::Tidings(_) | Kind::Guarded(_))
+        matches!(self, Kind::Tidings(_) | Kind::Guarded(_) | Kind::TidingsStreams)
     }
 
     /// Returns the request that changes `name` to `state`, where a delivery has `delivery_bytes` bytes.
@@ -76,8 +82,10 @@ impl Kind {
         match self {
             Kind::Nats => broker::nats_publication(name, state, delivery_bytes),
             Kind::Redis => broker::redis_publication(name, state, delivery_bytes),
-            Kind::Tidings(_) | Kind::Guarded(_) => target.put_resource(&uri(name), state),
-            Kind::Rmcp(_) | Kind::Bare => {
+            Kind::Tidings(_) | Kind::Guarded(_) | Kind::TidingsStreams => {
+                target.put_resource(&uri(name), state)
+            }
+            Kind::Rmcp(_) | Kind::Bare | Kind::BareStreams => {
                 let request = target.request_to("POST", &format!("/publish/{name}"));
                 request.body("text/plain", state.as_bytes())
             }
@@ -87,19 +95,19 @@ impl Kind {
     /// Returns a text that every notice has exactly once.
     pub(super) fn notice(self) -> &'static str {
         match self {
-            // With the key before it, so that a URI elsewhere in a frame is not counted as a second notice.
-            Kind::Tidings(_) | Kind::Guarded(_) | Kind::Rmcp(_) | Kind::Bare => "\"uri\":\"bench://",
             Kind::Nats => "MSG ",
             Kind::Redis => "message\r\n",
+            // With the key before it, so that a URI elsewhere in a frame is not counted as a second notice.
+            _ => "\"uri\":\"bench://",
         }
     }
 
     /// Returns a text that every notice of the fence has exactly once, and no other notice.
     pub(super) fn fence(self) -> &'static str {
         match self {
-            Kind::Tidings(_) | Kind::Guarded(_) | Kind::Rmcp(_) | Kind::Bare => "\"uri\":\"bench://fence\"",
             Kind::Nats => "MSG fence ",
             Kind::Redis => "message\r\n$5\r\nfence\r\n",
+            _ => "\"uri\":\"bench://fence\"",
         }
     }
 
@@ -107,12 +115,10 @@ impl Kind {
     /// none where publications have no answer.
     pub(super) fn answers(self) -> Option<(&'static str, &'static str)> {
         match self {
-            Kind::Tidings(_) | Kind::Guarded(_) | Kind::Rmcp(_) | Kind::Bare => {
-                Some(("HTTP/1.1 ", "HTTP/1.1 2"))
-            }
             Kind::Nats => None,
             // The answer is the number of receivers; a refusal begins with a minus.
             Kind::Redis => Some((":", ":")),
+            _ => Some(("HTTP/1.1 ", "HTTP/1.1 2")),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A server with its streams open and its readers waiting.
 
+use std::time::{Duration, Instant};
+
 use anyhow::ensure;
 
 use crate::support::{Cpu, Threads, open_files_max, resident_kib};
@@ -49,6 +51,8 @@ pub(crate) struct Running {
     load: Load,
     sessions: usize,
     empty_kib: f64,
+    /// The time that the streams took to open.
+    opened_in: Duration,
     /// The number of states published so far.
     states: u64,
 }
@@ -59,7 +63,9 @@ impl Running {
         let server = Server::start(plan.kind, plan.delivery_bytes, plan.settings)?;
         server.create(plan.resources)?;
         let empty_kib = resident_kib(server.pid())?;
+        let started = Instant::now();
         let streams = server.open_streams(plan.sessions, plan.names)?;
+        let opened_in = started.elapsed();
         let mut publishers = Vec::new();
         for _ in 0..plan.publishers {
             publishers.push(server.publisher()?);
@@ -69,6 +75,7 @@ impl Running {
             server,
             sessions: plan.sessions,
             empty_kib,
+            opened_in,
             states: 0,
         })
     }
@@ -84,6 +91,19 @@ impl Running {
     pub(crate) fn publication(&mut self, name: &str) -> anyhow::Result<Vec<u8>> {
         self.states += 1;
         self.server.publication(name, &format!("state {}", self.states))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    pub(crate) fn opened_in(&self) -> Duration {
+        self.opened_in
+    }
+
+    /// Returns the server's memory before the first stream.
+    pub(crate) fn empty_kib(&self) -> f64 {
+        self.empty_kib
     }
 
     /// Returns the readers.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tempfile::TempDir;
 use tidings::wire::connection::BlockingConnection;
 use tidings::wire::dialect::Revision;
@@ -60,9 +60,7 @@ impl Server {
         let mut process = ServerProcess::start(command, folder.path().join("log"))?;
         let address = match kind {
             Kind::Nats | Kind::Redis => wait_until_connectable(&mut process, port)?,
-            Kind::Tidings(_) | Kind::Guarded(_) | Kind::Rmcp(_) | Kind::Bare => {
-                process.wait_for_address(START_MAX)?
-            }
+            _ => process.wait_for_address(START_MAX)?,
         };
         Ok(Server {
             kind,
@@ -145,6 +143,9 @@ impl Server {
         match self.kind {
             Kind::Nats => broker::nats_stream(address, index, names),
             Kind::Redis => broker::redis_stream(address, index, names),
+            Kind::TidingsStreams | Kind::BareStreams => {
+                bail!("streams of HTTP/2 have no socket of their own")
+            }
             Kind::Bare => open_bare_stream(connect_from(address, index)?, &target),
             Kind::Tidings(Era::Listen) | Kind::Guarded(Era::Listen) | Kind::Rmcp(Era::Listen) => {
                 listen(connect_from(address, index)?, &target, index, names)
@@ -166,7 +167,7 @@ fn command(kind: Kind, folder: &TempDir, delivery_bytes: usize, port: u16) -> an
     let port = port.to_string();
     let mut command;
     match kind {
-        Kind::Tidings(_) => {
+        Kind::Tidings(_) | Kind::TidingsStreams => {
             let served = folder.path().join("served");
             std::fs::create_dir(&served)?;
             command = serve_command(&served);
@@ -184,6 +185,10 @@ fn command(kind: Kind, folder: &TempDir, delivery_bytes: usize, port: u16) -> an
         Kind::Bare => {
             command = Command::new(std::env::current_exe()?);
             command.arg("serve-bare").arg(delivery_bytes.to_string());
+        }
+        Kind::BareStreams => {
+            command = Command::new(std::env::current_exe()?);
+            command.arg("serve-h2");
         }
         Kind::Nats => {
             command = Command::new(installed("nats-server")?);

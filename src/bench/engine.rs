@@ -23,6 +23,7 @@ use crate::bench::load::publisher::Publisher;
 use crate::bench::load::schedule::{Schedule, nanos};
 use crate::bench::load::session::{Book, Session};
 use crate::bench::load::stats::Kind;
+use crate::bench::load::streams::Streams;
 use crate::bench::meter::Meter;
 use crate::bench::report::Second;
 use crate::bench::settings::Settings;
@@ -69,6 +70,10 @@ pub(crate) struct Engine<'a> {
     clock: Instant,
     pub(crate) book: Book,
     sessions: Vec<Option<Session>>,
+    /// The sessions that share connections; then there are no others.
+    streams: Option<Streams>,
+    /// Connections with more to read, which no event will announce.
+    unread: Vec<usize>,
     /// Indices of sessions that have gone, for the next ones.
     free: Vec<usize>,
     opening: usize,
@@ -114,6 +119,10 @@ impl<'a> Engine<'a> {
             clock: Instant::now(),
             book,
             sessions: Vec::new(),
+            streams: settings
+                .shared_connections()
+                .map(|count| Streams::new(settings, count)),
+            unread: Vec::new(),
             free: Vec::new(),
             opening: 0,
             live: 0,
@@ -168,7 +177,10 @@ impl<'a> Engine<'a> {
     /// Waits for events until `until` at the longest, and handles them.
     fn turn(&mut self, until: u64) -> Result<(), BenchError> {
         // Never longer than a tick, since interruption is only checked between two waits.
-        let wait = Duration::from_nanos(until.saturating_sub(self.now())).min(TICK);
+        let wait = match self.unread.is_empty() {
+            true => Duration::from_nanos(until.saturating_sub(self.now())).min(TICK),
+            false => Duration::ZERO,
+        };
         match self.poll.poll(&mut self.events, Some(wait)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(broken(&error)),
             _ => {}
@@ -179,6 +191,7 @@ impl<'a> Engine<'a> {
         ready.clear();
         let events = self.events.iter();
         ready.extend(events.map(|event| (event.token().0, event.is_read_closed())));
+        ready.extend(self.unread.drain(..).map(|token| (token, false)));
         for events in ready.chunks(EVENTS_AT_ONCE) {
             self.publish_due()?;
             for (token, closed) in events {
@@ -191,7 +204,10 @@ impl<'a> Engine<'a> {
 
     fn handle(&mut self, token: usize, closed: bool) {
         if token < PIPELINES {
-            self.read_session(token, closed);
+            match self.streams.is_some() {
+                true => self.read_streams(token),
+                false => self.read_session(token, closed),
+            }
         } else if token < POLLERS {
             let now = self.now();
             if let Some(publisher) = &mut self.publisher {
@@ -222,6 +238,24 @@ impl<'a> Engine<'a> {
         }
         if let Err(reason) = read {
             self.lose(index, is_live, reason);
+        }
+    }
+
+    fn read_streams(&mut self, connection: usize) {
+        let Some(streams) = &mut self.streams else { return };
+        let turned = streams.turn(connection, &mut self.book, &mut self.buffer, self.clock);
+        self.live = self.live + turned.opened - turned.lost;
+        self.failed += turned.failed;
+        if let Some(reason) = turned.reason {
+            if turned.failed > 0 {
+                self.failed_reason.get_or_insert_with(|| reason.clone());
+            }
+            if turned.lost > 0 {
+                self.book.stats.lose_many(turned.lost, reason);
+            }
+        }
+        if turned.has_more {
+            self.unread.push(connection);
         }
     }
 
@@ -301,7 +335,10 @@ impl<'a> Engine<'a> {
 
     /// Returns the version and the cipher suite of TLS, as a session has agreed on them; none without TLS.
     pub(crate) fn tls(&self) -> Option<String> {
-        self.sessions.iter().flatten().find_map(Session::tls)
+        match &self.streams {
+            Some(streams) => streams.tls(),
+            None => self.sessions.iter().flatten().find_map(Session::tls),
+        }
     }
 
     /// Returns the requests that end the open sessions at the server.

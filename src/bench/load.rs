@@ -6,4 +6,6 @@ pub(crate) mod publisher;
 pub(crate) mod schedule;
 pub(crate) mod session;
 pub(crate) mod stats;
+pub(crate) mod stream_reader;
+pub(crate) mod streams;
 pub(crate) mod updates;

@@ -58,7 +58,38 @@ struct GrantedKinds {
     resources: Option<Vec<serde::de::IgnoredAny>>,
 }
 
+/// The beginning of a notice as Tidings writes it, before the URI and after it.
+const BEFORE_URI: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":""#;
+const BEFORE_VERSION: &[u8] = br#","_meta":{"io.github.tidings/etag":"v"#;
+
 impl<'b> Notice<'b> {
+    /// Reads a message like [`read`](Self::read), but takes one that begins as Tidings' own notices do as one
+    /// of them, without reading its rest: a parser would be most of the cost of a stream.
+    pub(crate) fn scan(data: &'b [u8]) -> Notice<'b> {
+        match Notice::scan_updated(data) {
+            Some(notice) => notice,
+            None => Notice::read(data),
+        }
+    }
+
+    fn scan_updated(data: &'b [u8]) -> Option<Notice<'b>> {
+        let rest = data.strip_prefix(BEFORE_URI)?;
+        let (uri, rest) = rest.split_at(memchr::memchr2(b'"', b'\\', rest)?);
+        let etag = rest.strip_prefix(b"\"")?.strip_prefix(BEFORE_VERSION)?;
+        let mut rest = etag;
+        let mut version: u64 = 0;
+        while let [digit @ b'0'..=b'9', after @ ..] = rest {
+            version = version.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+            rest = after;
+        }
+        let uri = std::str::from_utf8(uri).ok()?;
+        // Without a digit or a dash it is no version.
+        (rest.first() == Some(&b'-') && rest.len() < etag.len()).then_some(Notice::Updated {
+            uri: Cow::Borrowed(uri),
+            version: Some(version),
+        })
+    }
+
     /// Reads a message; other bytes are [`Notice::Other`].
     pub(crate) fn read(data: &'b [u8]) -> Notice<'b> {
         let Ok(message) = serde_json::from_slice::<Message<'b>>(data) else {
@@ -114,6 +145,31 @@ mod tests {
             ("demo://\"q".to_owned(), None)
         );
         assert_eq!(told("demo://b", json!(null)).1, None);
+    }
+
+    #[test]
+    fn scan_finds_what_the_parser_finds() {
+        let notice = |uri: &str, meta: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"{uri}","_meta":{{{meta}}}}}}}"#
+            )
+        };
+        let etag =
+            |etag: &str| format!(r#""{ETAG_META_KEY}":"{etag}","io.modelcontextprotocol/subscriptionId":1"#);
+        for message in [
+            notice("demo://a", &etag("v7-1795305721")),
+            notice("demo://a", &etag("v18446744073709551615-1")),
+            notice("demo://a", &etag("v18446744073709551616-1")),
+            notice("demo://\\\"q", &etag("v7-1")),
+            notice("demo://a", &etag("v-1")),
+            notice("demo://a", &etag("W/x")),
+            notice("demo://a", ""),
+            "nonsense".to_owned(),
+        ] {
+            let message = message.as_bytes();
+            assert_eq!(Notice::scan(message), Notice::read(message));
+        }
+        assert!(Notice::scan_updated(notice("demo://a", &etag("v7-1")).as_bytes()).is_some());
     }
 
     #[test]

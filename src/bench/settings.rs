@@ -12,6 +12,10 @@ use crate::wire::protocol::Revision;
 
 /// The most sessions of all kinds together.
 pub const SESSIONS_MAX: usize = 60_000;
+/// The same over HTTP/2, where they are no connections.
+pub const SESSIONS_HTTP2_MAX: usize = 1_000_000;
+/// The sessions of one connection of HTTP/2 where none are named: as many as Tidings takes by default.
+const SESSIONS_PER_CONNECTION: usize = 1_000;
 /// The most resources that are changed.
 pub const RESOURCES_MAX: usize = 100_000;
 /// The most subscriptions of all sessions together.
@@ -23,6 +27,8 @@ pub const DURATION_MAX: Duration = Duration::from_secs(3600);
 /// The most updates per second.
 const RATE_MAX: f64 = 1e6;
 const CONNECTIONS_MAX: usize = 256;
+/// The most connections of HTTP/2.
+const CONNECTIONS_HTTP2_MAX: usize = 30_000;
 
 /// The revisions that the sessions speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +79,10 @@ pub struct Settings {
     pub era: Era,
     /// The revision of legacy sessions.
     pub revision: Revision,
+    /// True if the sessions are streams that share connections of HTTP/2.
+    pub http2: bool,
+    /// The number of these connections; by default one for each 1,000 sessions.
+    pub http2_connections: Option<usize>,
     /// The number of sessions opened per second.
     pub connect_rate: f64,
     /// The time within which all of them must be open.
@@ -123,6 +133,8 @@ impl Default for Settings {
             sessions: 100,
             era: Era::Mix,
             revision: Revision::R2025_11_25,
+            http2: false,
+            http2_connections: None,
             connect_rate: 2_000.0,
             open_timeout: Duration::from_secs(60),
             resources: 10,
@@ -174,15 +186,16 @@ impl Settings {
     pub fn validate(&self) -> Result<(), BenchError> {
         number_within(
             "--sessions and what comes with them",
-            self.connections(),
+            self.clients(),
             1,
-            SESSIONS_MAX,
+            self.sessions_max(),
         )?;
+        self.validate_http2()?;
         number_within("--resources", self.resources, 1, RESOURCES_MAX)?;
         number_within("--subscribe", self.subscribe, 1, self.resources)?;
         number_within(
             "--sessions times --subscribe",
-            self.connections() * self.subscribe,
+            self.clients() * self.subscribe,
             1,
             SUBSCRIPTIONS_MAX,
         )?;
@@ -219,6 +232,34 @@ impl Settings {
         self.validate_texts()
     }
 
+    /// Checks that the load is one that streams over HTTP/2 can be.
+    fn validate_http2(&self) -> Result<(), BenchError> {
+        let refused = |reason: &str| Err(BenchError::Arguments(reason.to_owned()));
+        if let Some(connections) = self.http2_connections {
+            if !self.http2 {
+                return refused("--connections are of HTTP/2: say --http2, too");
+            }
+            number_within("--connections", connections, 1, CONNECTIONS_HTTP2_MAX)?;
+        }
+        if !self.http2 {
+            return Ok(());
+        }
+        if self.era != Era::Modern {
+            return refused(
+                "--http2 is for listen streams of 2026-07-28: say --era modern, or leave --era out",
+            );
+        }
+        if self.slow > 0 || self.churn > 0.0 || self.pollers > 0 {
+            return refused(
+                "--slow, --churn and --pollers have connections of their own: leave them out, or --http2",
+            );
+        }
+        if self.shared_connections() > Some(self.clients()) {
+            return refused("--connections are more than --sessions and --stalled: use fewer");
+        }
+        Ok(())
+    }
+
     fn validate_texts(&self) -> Result<(), BenchError> {
         if let Uris::Pattern(pattern) = &self.uris {
             if !pattern.contains("{n}") && self.resources > 1 {
@@ -252,8 +293,27 @@ impl Settings {
     }
 
     /// Returns the number of sessions and pollers that are open at the same time, the churn included.
-    pub(crate) fn connections(&self) -> usize {
+    pub(crate) fn clients(&self) -> usize {
         self.sessions + self.stalled + self.slow + self.pollers + (self.churn * 2.0).ceil() as usize
+    }
+
+    /// Returns the number of connections that the clients share; none where each has its own.
+    pub(crate) fn shared_connections(&self) -> Option<usize> {
+        let least = self.clients().div_ceil(SESSIONS_PER_CONNECTION);
+        self.http2.then_some(self.http2_connections.unwrap_or(least))
+    }
+
+    /// Returns the number of connections of all clients.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared_connections().unwrap_or_else(|| self.clients())
+    }
+
+    /// Returns the bound on the number of clients.
+    pub(crate) fn sessions_max(&self) -> usize {
+        match self.http2 {
+            true => SESSIONS_HTTP2_MAX,
+            false => SESSIONS_MAX,
+        }
     }
 
     /// Returns the time during which updates are sent.
@@ -287,7 +347,7 @@ impl Settings {
             Era::Mix => "mix",
         };
         json!({
-            "url": self.url, "sessions": self.sessions, "era": era, "revision": self.revision.as_str(),
+            "url": self.url, "sessions": self.sessions, "http2_connections": self.shared_connections(), "era": era, "revision": self.revision.as_str(),
             "resources": self.resources, "subscribe": self.subscribe, "rate": rate, "flat_out": flat_out,
             "duration_s": self.duration.as_secs_f64(), "warm_up_s": self.warm_up.as_secs_f64(),
             "publish": publish, "publish_connections": self.publish_connections,
@@ -318,7 +378,7 @@ mod tests {
     fn exceeded_bound_is_named() {
         assert!(Settings::default().validate().is_ok());
         type Change = fn(&mut Settings);
-        let changes: [(&str, Change); 11] = [
+        let changes: [(&str, Change); 16] = [
             ("--sessions", |all| all.sessions = SESSIONS_MAX + 1),
             ("--sessions", |all| all.sessions = 0),
             ("--subscribe", |all| all.subscribe = 11),
@@ -340,6 +400,17 @@ mod tests {
                     arguments: "[]".to_owned(),
                 };
             }),
+            ("--http2", |all| all.http2 = true),
+            ("--slow", |all| {
+                (all.http2, all.era, all.slow) = (true, Era::Modern, 1)
+            }),
+            ("--connections", |all| all.http2_connections = Some(1)),
+            ("--connections", |all| {
+                (all.http2, all.era, all.http2_connections) = (true, Era::Modern, Some(101));
+            }),
+            ("--sessions", |all| {
+                (all.http2, all.era, all.sessions) = (true, Era::Modern, SESSIONS_HTTP2_MAX + 1);
+            }),
             ("{port}", |all| all.url = "http://127.0.0.1:{port}/".to_owned()),
         ];
         for (name, change) in changes {
@@ -348,6 +419,24 @@ mod tests {
             let error = settings.validate().expect_err(name).to_string();
             assert!(error.contains(name), "{name}: {error}");
         }
+    }
+
+    #[test]
+    fn streams_share_connections() {
+        let mut settings = Settings {
+            http2: true,
+            era: Era::Modern,
+            sessions: SESSIONS_HTTP2_MAX,
+            ..Settings::default()
+        };
+        assert_eq!(settings.validate(), Ok(()));
+        assert_eq!(
+            (settings.connections(), settings.shared_connections()),
+            (1_000, Some(1_000))
+        );
+        settings.http2_connections = Some(7);
+        assert_eq!(settings.connections(), 7);
+        assert_eq!(Settings::default().shared_connections(), None);
     }
 
     #[test]

@@ -65,8 +65,15 @@ struct Load {
     #[arg(long, value_name = "N", default_value_t = 100)]
     sessions: usize,
     /// Kind of these sessions: with GET streams, subscriptions/listen of 2026-07-28, or half of each
-    #[arg(long, value_enum, default_value_t = BenchEra::Mix)]
-    era: BenchEra,
+    /// [default: mix; with --http2: modern]
+    #[arg(long, value_enum)]
+    era: Option<BenchEra>,
+    /// Let the sessions be streams that share connections of HTTP/2
+    #[arg(long)]
+    http2: bool,
+    /// Number of these connections [default: one for each 1000 sessions]
+    #[arg(long, value_name = "C", requires = "http2")]
+    connections: Option<usize>,
     /// Revision of the sessions with GET streams
     #[arg(long, default_value = "2025-11-25", value_parser = revision)]
     revision: Revision,
@@ -276,7 +283,13 @@ impl Bench {
             url: self.url.clone().unwrap_or(url_default),
             allow_remote: load.allow_remote,
             sessions: load.sessions,
-            era: load.era.into(),
+            era: match (load.era, load.http2) {
+                (Some(era), _) => era.into(),
+                (None, true) => Era::Modern,
+                (None, false) => Era::Mix,
+            },
+            http2: load.http2,
+            http2_connections: load.connections,
             revision: load.revision,
             connect_rate: load.connect_rate,
             open_timeout: load.open_timeout,
@@ -463,6 +476,8 @@ mod tests {
                 arguments
             }
         );
+        let shared = parse("--http2 --connections 3").unwrap().settings();
+        assert_eq!((shared.era, shared.connections()), (Era::Modern, 3));
         let started = parse("--serve-command x").unwrap().settings();
         assert_eq!(started.url, "http://127.0.0.1:{port}/mcp");
     }
@@ -482,12 +497,14 @@ mod tests {
             "--baseline a --compare a b",
             "--baseline a --find-max p99<1s",
             "--slow-rate fast",
+            "--connections 3",
         ] {
             let error = parse(line).map(drop).expect_err(line);
             assert_eq!(error.exit(), Exit::Usage, "{line}");
         }
         for line in [
             "--sessions 70000",
+            "--http2 --era mix",
             "--revision 2026-07-28",
             "http://192.0.2.1/mcp",
             "https://192.0.2.1/mcp",

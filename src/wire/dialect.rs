@@ -130,8 +130,13 @@ impl Dialect {
 
     /// Writes the POST that opens a stream of the changes of `uris` (2026-07-28).
     pub fn listen(&self, target: &HttpTarget, id: u64, uris: &[&str]) -> Vec<u8> {
+        self.post(target, &self.listen_message(id, uris))
+    }
+
+    /// Returns the message of that POST.
+    pub fn listen_message(&self, id: u64, uris: &[&str]) -> Value {
         let params = json!({ "notifications": resource_filter(uris) });
-        self.request(target, id, "subscriptions/listen", params)
+        request(id, "subscriptions/listen", self.params(params))
     }
 
     /// Writes the GET of the session's stream, resumed after the event with this id.

@@ -65,9 +65,14 @@ pub fn tool_result(head: &ResponseHead, body: &[u8]) -> Result<Value, String> {
 
 /// Describes an answer that is not the expected one: its status, and the beginning of its body.
 pub fn refusal(head: &ResponseHead, body: &[u8]) -> String {
+    refused(&head.status.to_string(), body)
+}
+
+/// Does so for a status in words.
+pub(crate) fn refused(status: &str, body: &[u8]) -> String {
     match quote(&String::from_utf8_lossy(body)) {
-        text if text.is_empty() => format!("HTTP status {}", head.status),
-        text => format!("HTTP status {}: {text}", head.status),
+        text if text.is_empty() => format!("HTTP status {status}"),
+        text => format!("HTTP status {status}: {text}"),
     }
 }
 

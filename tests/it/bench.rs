@@ -2,6 +2,7 @@
 
 mod lossy;
 mod secure;
+mod shared;
 
 use std::path::Path;
 use std::process::Output;

@@ -41,9 +41,9 @@ impl Engine<'_> {
             }
             // By the clock rather than by a pause per session, so that a slow turn does not lower the rate.
             let allowed = ((now - begin) as f64 / 1e9 * settings.connect_rate) as usize + 1;
-            while self.opening < OPENING_MAX && self.sessions.len() < allowed.min(all) {
-                let kind = plan[self.sessions.len()];
-                self.connect(kind);
+            match &mut self.streams {
+                Some(streams) => streams.open_until(allowed.min(all), &self.book, &self.registry)?,
+                None => self.connect_until(allowed.min(all), &plan),
             }
             let pace = Duration::from_secs_f64(1.0 / settings.connect_rate);
             self.turn(now + nanos(pace.max(Duration::from_millis(1))))?;
@@ -54,6 +54,13 @@ impl Engine<'_> {
         self.idle(PAUSE)?;
         self.readings.idle_kib = self.server_kib();
         Ok(())
+    }
+
+    fn connect_until(&mut self, allowed: usize, plan: &[Kind]) {
+        while self.opening < OPENING_MAX && self.sessions.len() < allowed {
+            let kind = plan[self.sessions.len()];
+            self.connect(kind);
+        }
     }
 
     fn check_all_open(&self, all: usize) -> Result<(), BenchError> {

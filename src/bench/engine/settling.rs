@@ -54,6 +54,9 @@ impl Engine<'_> {
 
     /// Makes slow and stalled clients read like the others.
     fn wake_readers(&mut self) {
+        if let Some(streams) = &mut self.streams {
+            streams.unshut();
+        }
         for index in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[index] else {
                 continue;
@@ -147,6 +150,12 @@ impl Engine<'_> {
                 }
             }
         }
+        if let Some(streams) = &self.streams {
+            let mut watches = streams.watches(book.uris.len());
+            if !watches.all(|(_, resource, watch)| watch.is_current(resource, &book.updates)) {
+                return false;
+            }
+        }
         let mut pollers = self.pollers.iter();
         pollers.all(|poller| poller.watch.is_current(poller.resource(), &book.updates))
     }
@@ -158,6 +167,11 @@ impl Engine<'_> {
         for session in self.sessions.iter().flatten().filter(|session| session.is_live()) {
             for (resource, watch) in session.watches_of(updates.resources()) {
                 count_watch(stats, updates, session.kind, resource, watch);
+            }
+        }
+        if let Some(streams) = &self.streams {
+            for (kind, resource, watch) in streams.watches(updates.resources()) {
+                count_watch(stats, updates, kind, resource, watch);
             }
         }
         for poller in &self.pollers {

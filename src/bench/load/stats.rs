@@ -164,7 +164,12 @@ impl Stats {
 
     /// Counts a stream that ended during the run.
     pub(crate) fn lose(&mut self, reason: String) {
-        self.lost += 1;
+        self.lose_many(1, reason);
+    }
+
+    /// Counts streams that ended during the run for one reason.
+    pub(crate) fn lose_many(&mut self, count: usize, reason: String) {
+        self.lost += count as u64;
         self.lost_reason.get_or_insert(reason);
     }
 

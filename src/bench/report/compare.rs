@@ -8,8 +8,9 @@ use crate::bench::report::{GroupReport, Report};
 /// Changes of less than this share are noise between two runs.
 const NOISE: f64 = 0.05;
 /// The settings that are the load: two runs with others cannot be compared figure by figure.
-const LOAD: [&str; 15] = [
+const LOAD: [&str; 16] = [
     "sessions",
+    "http2_connections",
     "tls",
     "era",
     "revision",

@@ -92,8 +92,15 @@ fn row(name: &str, group: &GroupReport, spread: &Spread) -> Vec<String> {
 }
 
 fn lines(report: &Report) -> Vec<String> {
+    let shared = match report.settings["http2_connections"].as_u64() {
+        Some(count) => {
+            let rate = report.opened.sessions as f64 / report.opened.seconds.max(1e-9);
+            format!(" ({rate:.0}/s), as streams of {count} connections of HTTP/2")
+        }
+        None => String::new(),
+    };
     let mut lines = vec![format!(
-        "{} sessions opened in {:.1} s; {} notices in the measured time, {:.0}/s",
+        "{} sessions opened in {:.1} s{shared}; {} notices in the measured time, {:.0}/s",
         report.opened.sessions, report.opened.seconds, report.deliveries, report.deliveries_per_s
     )];
     let updates = &report.updates;
