@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::Options;
 use crate::sockets::{
-    Case, Era, FENCE, Kind, Plan, Running, Server, Streams, Trial, WATCHED, delivery_bytes, measure,
+    Case, FENCE, Kind, Plan, Running, Server, Streams, Trial, WATCHED, delivery_bytes, measure,
 };
 use crate::support::{Column, Cpu, Spread, Table, Threads, quantile, resident_kib};
 

@@ -39,7 +39,7 @@ pub use settings::{
 
 use crate::open_files::{self, OpenFilesLimit};
 use crate::wire::dialect::Dialect;
-use crate::wire::http1::resource_path;
+use crate::wire::http1::{HttpTarget, resource_path};
 use child::Server;
 use control::Control;
 use engine::Engine;
@@ -47,6 +47,7 @@ use load::poller::Poller;
 use load::publisher::{Publisher, Way};
 use load::session::Book;
 use load::stats::Kind;
+use load::streams::Streams;
 use notice::version;
 use presented::Presented;
 use report::Run;
@@ -139,10 +140,13 @@ fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, Bench
     };
     let presented = Presented::start(&settings.credentials)?;
     let mut target = target::resolve(&url, settings.allow_remote)?;
-    target.tls = secure::tls(&url, &settings.credentials)?;
+    target.tls = secure::tls(&url, &settings.credentials, false)?;
     target.headers = presented.lines();
     let mut control = Control::new(&target);
     let mut prepared = Prepared::new(settings, &mut control)?;
+    if settings.http2 {
+        prepared.streams.tls = secure::tls(&url, &settings.credentials, true)?;
+    }
     if let Some(server) = &server {
         // The process that the test starts itself is the one that counts, whatever `--pid` would say.
         prepared.pid = Some(server.pid());
@@ -169,6 +173,8 @@ struct Prepared {
     /// The version of each resource, where updates go through the HTTP API.
     versions: Option<Vec<u64>>,
     dialect: Dialect,
+    /// The target of sessions that share connections of HTTP/2; all else stays with HTTP/1.1.
+    streams: HttpTarget,
     /// The process of the server, where it is known.
     pid: Option<u32>,
 }
@@ -206,6 +212,7 @@ impl Prepared {
             uris,
             versions: None,
             dialect,
+            streams: control.target().clone(),
             pid: settings.pid,
         };
         if has_api {
@@ -252,7 +259,9 @@ impl Prepared {
         let publisher = self
             .way(settings)
             .map(|way| Publisher::new(way, settings.pace, tokens));
-        let mut engine = Engine::new(settings, outside, book, publisher, self.pid)?;
+        let streams = settings.shared_connections();
+        let streams = streams.map(|count| Streams::new(settings, count, self.streams.clone()));
+        let mut engine = Engine::new(settings, outside, book, (publisher, streams), self.pid)?;
         for number in 0..settings.pollers {
             let dialect = control.introduce(settings.revision_of(number))?;
             let token = Engine::poller_token(number);

@@ -106,7 +106,7 @@ impl Server {
     }
 
     /// Opens a connection that may publish.
-    pub(super) fn publisher(&self) -> anyhow::Result<TcpStream> {
+    pub(crate) fn publisher(&self) -> anyhow::Result<TcpStream> {
         match self.kind {
             Kind::Nats => broker::nats_stream(self.server.address, 0, &[]),
             _ => Ok(connect(self.server.address)?.into_socket()),

@@ -100,7 +100,7 @@ impl<'a> Engine<'a> {
         settings: &'a Settings,
         outside: &'a mut Observer<'_>,
         book: Book,
-        publisher: Option<Publisher>,
+        (publisher, streams): (Option<Publisher>, Option<Streams>),
         pid: Option<u32>,
     ) -> Result<Engine<'a>, BenchError> {
         let poll = Poll::new().map_err(|error| broken(&error))?;
@@ -119,9 +119,7 @@ impl<'a> Engine<'a> {
             clock: Instant::now(),
             book,
             sessions: Vec::new(),
-            streams: settings
-                .shared_connections()
-                .map(|count| Streams::new(settings, count)),
+            streams,
             unread: Vec::new(),
             free: Vec::new(),
             opening: 0,
@@ -205,7 +203,7 @@ impl<'a> Engine<'a> {
     fn handle(&mut self, token: usize, closed: bool) {
         if token < PIPELINES {
             match self.streams.is_some() {
-                true => self.read_streams(token),
+                true => self.read_streams(token, closed),
                 false => self.read_session(token, closed),
             }
         } else if token < POLLERS {
@@ -241,9 +239,9 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn read_streams(&mut self, connection: usize) {
+    fn read_streams(&mut self, connection: usize, closed: bool) {
         let Some(streams) = &mut self.streams else { return };
-        let turned = streams.turn(connection, &mut self.book, &mut self.buffer, self.clock);
+        let turned = streams.turn((connection, closed), &mut self.book, &mut self.buffer, self.clock);
         self.live = self.live + turned.opened - turned.lost;
         self.failed += turned.failed;
         if let Some(reason) = turned.reason {

@@ -18,6 +18,7 @@ use crate::bench::settings::Settings;
 use crate::bench::target::source;
 use crate::bench::{BenchError, CLIENT_NAME};
 use crate::wire::dialect::{Dialect, Revision};
+use crate::wire::http1::HttpTarget;
 use crate::wire::http2::client::StreamEvent;
 use crate::wire::http2::connection::Http2Connection;
 use crate::wire::http2::request::ListenRequests;
@@ -33,6 +34,7 @@ const READS_MAX: usize = 16;
 
 /// All streams.
 pub(crate) struct Streams {
+    target: HttpTarget,
     shared: Vec<Shared>,
     reader: StreamReader,
     /// The streams that were opened, or will never be.
@@ -46,6 +48,8 @@ pub(crate) struct Streams {
 struct Shared {
     connection: Option<Http2Connection>,
     is_lost: bool,
+    /// True once the server has sent the end of the connection.
+    is_closed: bool,
     /// The places of its streams among all of them; those beyond the first `reading` are stalled.
     places: Range<usize>,
     reading: usize,
@@ -58,7 +62,7 @@ struct Shared {
 
 impl Streams {
     /// Plans the streams of a run.
-    pub(crate) fn new(settings: &Settings, connections: usize) -> Streams {
+    pub(crate) fn new(settings: &Settings, connections: usize, target: HttpTarget) -> Streams {
         let mut shared = Vec::with_capacity(connections);
         let mut begin = 0;
         for nth in 0..connections {
@@ -69,6 +73,7 @@ impl Streams {
             shared.push(Shared {
                 connection: None,
                 is_lost: false,
+                is_closed: false,
                 places: begin..end,
                 reading,
                 opened: 0,
@@ -78,6 +83,7 @@ impl Streams {
             begin = end;
         }
         Streams {
+            target,
             shared,
             reader: StreamReader::new(begin, settings.subscribe),
             begun: 0,
@@ -96,10 +102,10 @@ impl Streams {
         book: &Book,
         registry: &Registry,
     ) -> Result<(), BenchError> {
-        self.connect_some(book, registry)?;
+        self.connect_some(registry)?;
         let dialect = Dialect::new(Revision::R2026_07_28, CLIENT_NAME);
         // Anew each time, since a token may have been renewed.
-        let requests = ListenRequests::new(&book.target, &dialect);
+        let requests = ListenRequests::new(&self.target, &dialect);
         let count = self.shared.len();
         let mut passed = 0;
         while self.begun < allowed && passed < count {
@@ -122,7 +128,7 @@ impl Streams {
         Ok(())
     }
 
-    fn connect_some(&mut self, book: &Book, registry: &Registry) -> Result<(), BenchError> {
+    fn connect_some(&mut self, registry: &Registry) -> Result<(), BenchError> {
         let some_shut = self.some_shut;
         let mut connecting = 0;
         for (nth, shared) in self.shared.iter_mut().enumerate() {
@@ -131,8 +137,8 @@ impl Streams {
             }
             if shared.connection.is_none() && !shared.is_lost && !shared.places.is_empty() {
                 let opened = Http2Connection::open(
-                    &book.target,
-                    source(&book.target, nth),
+                    &self.target,
+                    source(&self.target, nth),
                     (shared.places.len(), some_shut),
                     (registry, Token(nth)),
                 );
@@ -159,10 +165,17 @@ impl Streams {
     }
 
     /// Reads what has come on a connection.
-    pub(crate) fn turn(&mut self, nth: usize, book: &mut Book, buffer: &mut [u8], clock: Instant) -> Turned {
+    pub(crate) fn turn(
+        &mut self,
+        (nth, closed): (usize, bool),
+        book: &mut Book,
+        buffer: &mut [u8],
+        clock: Instant,
+    ) -> Turned {
         let Some(shared) = self.shared.get_mut(nth) else {
             return Turned::default();
         };
+        shared.is_closed |= closed;
         let read = shared.read(book, &mut self.reader, buffer, clock);
         let mut turned = std::mem::take(&mut self.reader.turned);
         shared.opening -= turned.opened + turned.failed;
@@ -187,6 +200,8 @@ impl Streams {
         if let Some(reason) = reason
             && unopened > 0
         {
+            let first = shared.places.start + shared.opened;
+            self.reader.phases[first..shared.places.end].fill(Phase::Gone);
             shared.opened = shared.places.len();
             self.begun += unopened;
             turned.failed += unopened;
@@ -268,6 +283,7 @@ impl Shared {
             return Ok(false);
         };
         connection.flush().map_err(|error| error.to_string())?;
+        let mut is_drained = false;
         for _ in 0..READS_MAX {
             let mut now = None;
             let partial = &mut self.partial;
@@ -286,9 +302,11 @@ impl Shared {
                     StreamEvent::End(end) => reader.end(begin + stream, partial, end),
                 }
             })?;
-            if !has_more {
+            // No event will follow the one that told of the end, so it is read after the last bytes.
+            if !has_more && (is_drained || !self.is_closed) {
                 return Ok(false);
             }
+            is_drained = !has_more;
         }
         Ok(true)
     }

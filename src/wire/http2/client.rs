@@ -83,3 +83,236 @@ impl Http2Client {
         self.reader.read(bytes, |frame| state.take(frame, &mut on_event))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::frames::{
+        ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PING, PREFACE,
+        PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, write_frame,
+    };
+    use super::*;
+    use proptest::prelude::*;
+
+    const GREETING: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, kind, flags, stream, payload);
+        bytes
+    }
+
+    fn headers() -> HeaderBlock {
+        HeaderBlock::post(false, "a", "/")
+    }
+
+    /// A connection with this many streams, without the bytes that opened them.
+    fn opened(count: usize, is_shut: bool) -> Http2Client {
+        let mut client = Http2Client::new(count, is_shut);
+        assert!(
+            !client.can_open(),
+            "the server has not said how many streams it takes"
+        );
+        receive(&mut client, GREETING).unwrap();
+        for place in 0..count {
+            assert!(client.can_open());
+            assert_eq!(client.open(&headers(), b"{}".to_vec(), is_shut), place);
+        }
+        sent(&mut client);
+        client
+    }
+
+    fn receive(client: &mut Http2Client, bytes: &[u8]) -> Result<Vec<String>, String> {
+        let mut all = Vec::new();
+        client.receive(bytes, |stream, event| all.push(format!("{stream} {event:?}")))?;
+        Ok(all)
+    }
+
+    /// Returns the kinds, flags, streams and payloads of the frames that the client sends.
+    fn sent(client: &mut Http2Client) -> Vec<(u8, u8, u32, Vec<u8>)> {
+        let mut all = Vec::new();
+        let flushed = client.flush(|bytes| {
+            let bytes = bytes.strip_prefix(PREFACE).unwrap_or(bytes);
+            FrameReader::default().read(
+                bytes,
+                |Frame {
+                     kind,
+                     flags,
+                     stream,
+                     payload,
+                 }| {
+                    all.push((kind, flags, stream, payload.to_vec()));
+                    Ok(())
+                },
+            )
+        });
+        flushed.unwrap();
+        all
+    }
+
+    #[test]
+    fn answer_is_handed_on_as_events() {
+        let mut client = opened(2, false);
+        let bytes = [
+            frame(HEADERS, END_HEADERS, 3, b"\x88"),
+            frame(DATA, 0, 3, b"abc"),
+            frame(HEADERS, 0, 1, b"\x48\x03"),
+            frame(CONTINUATION, END_HEADERS, 1, b"503"),
+            frame(DATA, END_STREAM, 1, b"no"),
+            frame(RST_STREAM, 0, 3, &[0, 0, 0, 11]),
+        ];
+        let events = receive(&mut client, &bytes.concat()).unwrap();
+        assert_eq!(
+            events,
+            [
+                "1 Head { status: Some(200) }",
+                "1 Data([97, 98, 99])",
+                "0 Head { status: Some(503) }",
+                "0 Data([110, 111])",
+                "0 End(Complete)",
+                "1 End(Reset(11))",
+            ]
+        );
+        assert!(StreamEnd::Reset(11).to_string().contains("ENHANCE_YOUR_CALM"));
+    }
+
+    #[test]
+    fn settings_and_pings_are_answered() {
+        let mut client = opened(1, false);
+        receive(&mut client, &frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1])).unwrap();
+        receive(&mut client, &frame(PING, 0, 0, b"12345678")).unwrap();
+        receive(&mut client, &frame(PING, ACK, 0, b"12345678")).unwrap();
+        let answers = [
+            (SETTINGS, ACK, 0, Vec::new()),
+            (PING, ACK, 0, b"12345678".to_vec()),
+        ];
+        assert_eq!(sent(&mut client), answers);
+        assert!(!client.can_open(), "one stream is open, and no more are allowed");
+        assert_eq!(client.streams_max(), Some(1));
+    }
+
+    #[test]
+    fn body_waits_for_the_windows_of_the_server() {
+        let mut client = Http2Client::new(1, false);
+        receive(&mut client, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 3])).unwrap();
+        sent(&mut client);
+        client.open(&headers(), b"abcdefg".to_vec(), false);
+        let frames = sent(&mut client);
+        assert_eq!(frames[1], (DATA, 0, 1, b"abc".to_vec()));
+        assert!(!client.can_open(), "the request before is not sent");
+        receive(&mut client, &frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 2])).unwrap();
+        receive(&mut client, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9])).unwrap();
+        let frames = sent(&mut client);
+        assert_eq!(frames[0], (DATA, 0, 1, b"de".to_vec()));
+        assert_eq!(frames[2], (DATA, END_STREAM, 1, b"fg".to_vec()));
+        assert!(client.can_open());
+    }
+
+    #[test]
+    fn window_is_opened_when_half_is_used() {
+        let mut client = opened(1, false);
+        receive(&mut client, &frame(HEADERS, END_HEADERS, 1, b"\x88")).unwrap();
+        let part = frame(DATA, 0, 1, &[b'x'; 16_384]);
+        for _ in 0..31 {
+            receive(&mut client, &part).unwrap();
+        }
+        assert_eq!(sent(&mut client), []);
+        receive(&mut client, &part).unwrap();
+        assert_eq!(sent(&mut client), [(WINDOW_UPDATE, 0, 1, vec![0, 8, 0, 0])]);
+    }
+
+    #[test]
+    fn shut_stream_gets_its_window_at_the_end() {
+        let mut client = opened(1, true);
+        receive(&mut client, &frame(HEADERS, END_HEADERS, 1, b"\x88")).unwrap();
+        receive(&mut client, &frame(DATA, 0, 1, &[b'x'; 4096])).unwrap();
+        assert_eq!(sent(&mut client), []);
+        client.unshut(0);
+        assert_eq!(sent(&mut client), [(WINDOW_UPDATE, 0, 1, vec![0, 16, 0, 0])]);
+        receive(&mut client, &frame(DATA, 0, 1, &[b'x'; 4097])).unwrap();
+        let mut client = opened(1, true);
+        receive(&mut client, &frame(HEADERS, END_HEADERS, 1, b"\x88")).unwrap();
+        let refused = receive(&mut client, &frame(DATA, 0, 1, &[b'x'; 4097]));
+        assert!(refused.unwrap_err().contains("window"));
+    }
+
+    #[test]
+    fn goaway_ends_the_streams_beyond_its_last() {
+        let mut client = opened(3, false);
+        let reason = [&[0, 0, 0, 3, 0, 0, 0, 0][..], b"bye"].concat();
+        let events = receive(&mut client, &frame(GOAWAY, 0, 0, &reason)).unwrap();
+        assert_eq!(events, ["2 End(Refused(0))"]);
+        assert_eq!(client.farewell(), Some("NO_ERROR, bye"));
+        assert!(!client.can_open());
+    }
+
+    #[test]
+    fn forbidden_frames_end_the_connection() {
+        for bytes in [
+            frame(DATA, 0, 1, b"before the head"),
+            frame(DATA, 0, 5, b"of no stream"),
+            frame(HEADERS, END_HEADERS, 2, b"\x88"),
+            frame(HEADERS, END_HEADERS | 0x20, 1, b"\x88"),
+            frame(CONTINUATION, END_HEADERS, 1, b"\x88"),
+            [frame(HEADERS, 0, 1, b"\x88"), frame(PING, 0, 0, b"12345678")].concat(),
+            [
+                frame(HEADERS, 0, 1, b"\x88"),
+                frame(CONTINUATION, 0, 1, &[0; 16_384]).repeat(5),
+            ]
+            .concat(),
+            frame(PUSH_PROMISE, END_HEADERS, 1, &[0; 8]),
+            frame(SETTINGS, 0, 0, &[0; 5]),
+            frame(SETTINGS, 0, 0, &[0, 4, 0x80, 0, 0, 0]),
+            frame(PING, 0, 0, b"1"),
+            frame(GOAWAY, 0, 0, b"1"),
+            frame(RST_STREAM, 0, 1, b"1"),
+            frame(WINDOW_UPDATE, 0, 0, &[0; 4]),
+            frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]),
+        ] {
+            let mut client = opened(1, false);
+            assert!(receive(&mut client, &bytes).is_err(), "{:?}", &bytes[..9]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_gives_the_same_events(cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..24)) {
+            let bytes = [
+                frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 9]),
+                frame(HEADERS, 0, 1, b"\x48\x03"),
+                frame(CONTINUATION, END_HEADERS, 1, b"200"),
+                frame(DATA, 0x8, 1, b"\x02data: a\n\nxx"),
+                frame(HEADERS, END_HEADERS, 3, b"\x88"),
+                frame(DATA, 0, 3, &[b'y'; 300]),
+                frame(99, 0xff, 0, b"unknown"),
+                frame(DATA, END_STREAM, 1, b""),
+                frame(GOAWAY, 0, 0, &[0; 8]),
+            ].concat();
+            let expected = receive(&mut opened(2, false), &bytes).unwrap();
+            let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
+            places.extend([0, bytes.len()]);
+            places.sort_unstable();
+            let mut client = opened(2, false);
+            let mut all = Vec::new();
+            for pair in places.windows(2) {
+                all.extend(receive(&mut client, &bytes[pair[0]..pair[1]]).unwrap());
+            }
+            prop_assert_eq!(all, expected);
+        }
+
+        #[test]
+        fn no_frames_break_the_client(frames in prop::collection::vec(
+            (0u8..12, any::<u8>(), 0u32..6, prop::collection::vec(any::<u8>(), 0..40)),
+            0..20,
+        )) {
+            let mut client = opened(2, false);
+            for (kind, flags, stream, payload) in frames {
+                if receive(&mut client, &frame(kind, flags, stream, &payload)).is_err() {
+                    break;
+                }
+                if client.can_open() {
+                    client.open(&headers(), vec![b'x'; 20_000], false);
+                }
+            }
+        }
+    }
+}

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tidings::bench::{Credentials, Settings};
 
+use super::shared::streams;
 use super::{all_kinds, bench, run, stderr};
 use crate::http::tls::authority::Authority;
 use crate::mcp::server::{Server, binary};
@@ -88,6 +89,25 @@ async fn every_client_speaks_tls_with_its_token() {
     let Value::String(tls) = &report.settings["tls"] else {
         panic!("{:?}", report.settings);
     };
+    assert!(tls.starts_with("TLS 1.3, TLS13_"), "{tls}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_connections_agree_on_http2() {
+    let secure = Secure::start().await;
+    let folder: &Path = secure.folder.path();
+    let settings = Settings {
+        url: secure.url.clone(),
+        credentials: Credentials::default()
+            .with_token_file(folder.join("token"))
+            .with_authorities(folder.join("ca.pem")),
+        ..streams(&secure.server)
+    };
+    let report = run(settings).await;
+    assert_eq!(report.problems, Vec::<String>::new());
+    let reading = report.group("reading").unwrap();
+    assert_eq!((reading.clients, reading.untold), (50, 0), "{reading:?}");
+    let tls = report.settings["tls"].as_str().unwrap();
     assert!(tls.starts_with("TLS 1.3, TLS13_"), "{tls}");
 }
 

@@ -10,7 +10,7 @@ use super::{all_kinds, bench, run, stderr};
 use crate::mcp::server::Server;
 
 /// Streams on three connections.
-fn streams(server: &Server) -> Settings {
+pub(super) fn streams(server: &Server) -> Settings {
     Settings {
         http2: true,
         http2_connections: Some(3),
