@@ -66,8 +66,8 @@ fn shapes(options: &Options) -> Vec<(usize, usize)> {
         (None, None) => SHAPES.to_vec(),
         (connections, sessions) => {
             let connections = connections.unwrap_or(1);
-            let each = sessions.map_or(1_000, |sessions| sessions.div_ceil(connections));
-            vec![(connections, each)]
+            let streams = sessions.unwrap_or(connections * 1_000);
+            vec![(connections, streams.div_ceil(connections))]
         }
     }
 }

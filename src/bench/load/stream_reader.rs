@@ -195,7 +195,7 @@ impl StreamReader {
         book: &mut Book,
         now: u64,
     ) -> Option<()> {
-        if book.uris.get(self.last).is_none_or(|last| last != uri) {
+        if book.uris.get(self.last).map(String::as_str) != Some(uri) {
             self.last = *book.numbers.get(uri)?;
         }
         let number = self.last;

@@ -199,7 +199,9 @@ impl State {
         self.open -= 1;
         let number = place as u32 * 2 + 1;
         // The rest of a request that is answered already is of no use.
-        if self.upload.as_ref().is_some_and(|upload| upload.number == number) {
+        if let Some(upload) = &self.upload
+            && upload.number == number
+        {
             self.upload = None;
         }
         on_event(place, StreamEvent::End(end));
