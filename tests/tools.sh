@@ -108,22 +108,39 @@ use_nats_server() {
 }
 
 # Puts a program of a Debian package in PATH. The package is unpacked, not installed: an installed one would be started as
-# a service.
-use_debian() { # program package path-in-package
+# a service. With `libraries`, the packages that it needs and the machine lacks are unpacked beside it, for the programs of
+# this package alone: scripts in its folder `bin` start them.
+use_debian() { # program package path-in-package [libraries]
   command -v "$1" >/dev/null && return
-  local place=$tools/$2
-  if [[ ! -x $place/$3 ]]; then
+  local place=$tools/$2 programs=$tools/$2/$(dirname "$3") program
+  [[ -z ${4:-} ]] || programs=$place/bin
+  if [[ ! -x $programs/$1 ]]; then
     command -v apt-get >/dev/null && command -v dpkg >/dev/null || die "$1 is missing; put it in PATH and run this again"
     say "unpacking $2 below $place"
     rm -rf "$place" && mkdir -p "$place"
-    if ! (cd "$place" && apt-get download "$2") >"$tools/log/$2.log" 2>&1; then
+    if ! download_debian "$2" "$place" "${4:-}" >"$tools/log/$2.log" 2>&1; then
       [[ $(id -u) = 0 ]] && apt-get update >>"$tools/log/$2.log" 2>&1
-      (cd "$place" && apt-get download "$2") >>"$tools/log/$2.log" 2>&1
+      download_debian "$2" "$place" "${4:-}" >>"$tools/log/$2.log" 2>&1
     fi
-    quietly "$2-unpack" dpkg -x "$place/$2"_*.deb "$place"
+    for program in "$place"/*.deb; do quietly "$2-unpack" dpkg -x "$program" "$place"; done
+    if [[ -n ${4:-} ]]; then
+      mkdir -p "$programs"
+      for program in "$place/$(dirname "$3")"/*; do
+        printf '#!/bin/bash\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$place/usr/lib/$(uname -m)-linux-gnu" "$program" >"$programs/${program##*/}"
+        chmod +x "$programs/${program##*/}"
+      done
+    fi
   fi
-  export PATH=$place/$(dirname "$3"):$PATH
+  export PATH=$programs:$PATH
 }
+
+# Brings the file of a package into a folder, or with `libraries` those of all packages that its installation would bring.
+download_debian() ( # package folder [libraries]
+  cd "$2" || return
+  [[ -n ${3:-} ]] || { apt-get download "$1"; return; }
+  mkdir -p partial
+  apt-get install --yes --download-only --no-install-recommends -o "Dir::Cache::Archives=$PWD" -o Debug::NoLocking=true "$1"
+)
 
 # Puts `prometheus` and `promtool` in PATH.
 use_prometheus() {
