@@ -12,6 +12,8 @@ import ssl
 import subprocess
 import urllib.parse
 
+import proxies_http2
+from proxy_clients import Http1, Http2
 from support import WAIT, Failed, ended_in_order, expect, free_port, get, plain_environment, process, run, service, until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -22,13 +24,26 @@ ORIGIN = f"https://{HOST}"
 URI = "demo://a"
 PATH = "/v1/resources/" + urllib.parse.quote(URI, safe="")
 REVISION = "2025-11-25"
+NEWEST = "2026-07-28"
+MESSAGE = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+# A caller that may see the figures; the page has none, since its proxy passes /metrics on as everything else.
+OPERATOR = """
+[[auth.token]]
+name = "operator"
+file = "tokens/operator"
+roles = ["operator"]
+
+[[auth.rule]]
+roles = ["operator"]
+may = ["metrics"]
+"""
 
 
-def block(tag):
-    """The one block of the page with this tag."""
+def block(tag, at=0, of=1):
+    """The block of the page with this tag, or the one at this place of several."""
     found = re.findall(rf"^```{tag}\n(.*?)^```$", open(PAGE).read(), re.M | re.S)
-    expect(len(found) == 1, f"{len(found)} blocks with the tag {tag}")
-    return found[0]
+    expect(len(found) == of, f"{len(found)} blocks with the tag {tag}")
+    return found[at]
 
 
 def replaced(text, *pairs):
@@ -48,13 +63,16 @@ class Stage:
             "-subj", f"/CN={HOST}", "-addext", f"subjectAltName=DNS:{HOST}", "-keyout", self.key, "-out", self.certificate)  # fmt: skip
         self.trust = ssl.create_default_context(cafile=self.certificate)
         (work / "tokens").mkdir()
-        self.token = run(program, "token", "new", "publisher", "--file", work / "tokens/publisher").split()[0]
-        self.service_port = self.port = None
+        self.token, self.operator = (
+            run(program, "token", "new", name, "--file", work / "tokens" / name).split()[0] for name in ("publisher", "operator")
+        )
+        self.service_port = self.port = self.started = self.again = None
+        self.front = "1.1"
 
     @contextlib.contextmanager
     def served(self):
         configuration = self.work / "tidings.toml"
-        configuration.write_text(replaced(block("toml"), ("127.0.0.1:8808", "127.0.0.1:0")))
+        configuration.write_text(replaced(block("toml"), ("127.0.0.1:8808", "127.0.0.1:0")) + OPERATOR)
         command = [self.program, "serve", "--config", configuration]
         with service(command, self.work / "service.log", env=plain_environment()) as (started, self.service_port):
             yield
@@ -63,72 +81,77 @@ class Stage:
     @contextlib.contextmanager
     def behind(self, name, command, **options):
         """A proxy on `self.port`; it is there once it passes a probe on."""
-        log = self.work / f"{name}.log"
+        with contextlib.ExitStack() as kept:
 
-        def answers():
-            with contextlib.suppress(OSError, ssl.SSLError):
-                return self.ask("GET", "/readyz", token=None)[0] == 200
+            def start(life):
+                log = self.work / f"{name}-{life}.log"
+                self.started = kept.enter_context(process(command, log, **options))
+                until("answer of the service", self.answers, self.started, log)
 
-        with process(command, log, **options) as started:
-            until("answer of the service", answers, started, log)
+            start("first")
+            self.again = lambda: start("second")
             yield
 
-    def connected(self):
-        raw = socket.create_connection(("127.0.0.1", self.port), WAIT)
-        return self.trust.wrap_socket(raw, server_hostname=HOST)
-
-    def head(self, method, path, headers, length=0):
-        lines = [f"{method} {path} HTTP/1.1", f"Content-Length: {length}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+    def answers(self):
+        with contextlib.suppress(OSError, ssl.SSLError, http.client.HTTPException):
+            return self.ask("GET", "/readyz", token=None)[0] == 200
 
     def headers(self, token, more):
         credentials = {"Authorization": f"Bearer {self.token}"} if token else {}
         return {"Host": HOST, "Accept": "*/*", **credentials, **more}
 
+    def client(self):
+        return (Http2 if self.front == "2" else Http1)(HOST, self.port, self.certificate)
+
     def ask(self, method, path, headers=None, body=b"", token=True):
         """Returns status, headers and body of one request through the proxy."""
-        with self.connected() as connection:
-            connection.sendall(self.head(method, path, self.headers(token, headers or {}), len(body)) + body)
-            answer = http.client.HTTPResponse(connection)
-            answer.begin()
-            return answer.status, answer.headers, answer.read()
+        return self.client().ask(method, path, self.headers(token, headers or {}), body)
 
-    @contextlib.contextmanager
-    def stream(self, path, headers):
-        """An event stream; yields a function that waits for text in it."""
-        with self.connected() as connection:
-            connection.sendall(self.head("GET", path, self.headers(True, {"Accept": "text/event-stream", **headers})))
-            answer = http.client.HTTPResponse(connection)
-            answer.begin()
-            expect(answer.status == 200, f"{path}: {answer.status} {answer.reason}")
-            seen = b""
+    def stream(self, path, headers, method="GET", body=b""):
+        """An event stream through the proxy."""
+        return self.client().stream(method, path, self.headers(True, {"Accept": "text/event-stream", **headers}), body)
 
-            def wait_for(text):
-                nonlocal seen
-                while text.encode() not in seen:
-                    try:
-                        part = answer.read1(65536)
-                    except TimeoutError:
-                        raise Failed(f"{text!r} does not pass within {WAIT} s; seen {seen!r}") from None
-                    expect(part, f"the stream ended before {text!r}; seen {seen!r}")
-                    seen += part
-
-            yield wait_for
-
-    def publish(self, text):
+    def publish(self, text, path=PATH):
         """A change, made at the service itself, so that a proxy's buffer of requests plays no part."""
         headers = {"Host": HOST, "Authorization": f"Bearer {self.token}", "Content-Type": "text/plain"}
-        status, answer, body = get(self.service_port, PATH, headers, "PUT", text.encode())
+        status, answer, body = get(self.service_port, path, headers, "PUT", text.encode())
         expect(status in (201, 204), f"PUT: {status} {body}")
         return answer["ETag"].strip('"')
 
+    def figure(self, name):
+        """A figure of the service, asked for at the service itself over HTTP/1.1."""
+        headers = {"Host": HOST, "Authorization": f"Bearer {self.operator}"}
+        status, _, body = get(self.service_port, "/metrics", headers)
+        expect(status == 200, f"/metrics: {status} {body}")
+        return int(re.search(rf"^{name} (\d+)$", body.decode(), re.M)[1])
+
     def rpc(self, method, params, session):
-        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **session}
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         if method.startswith("notifications/"):
             del message["id"]
-        return self.ask("POST", "/mcp", headers, json.dumps(message).encode())
+        return self.ask("POST", "/mcp", {**MESSAGE, **session}, json.dumps(message).encode())
+
+    def session(self, uris):
+        """Opens a session that is subscribed to these; returns the headers that name it."""
+        about = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "check", "version": "1"}}
+        status, headers, body = self.rpc("initialize", about, {})
+        expect(status == 200, f"initialize: {status} {body}")
+        session = {"Mcp-Session-Id": headers["mcp-session-id"], "Mcp-Protocol-Version": REVISION}
+        self.rpc("notifications/initialized", {}, session)
+        for uri in uris:
+            status, _, body = self.rpc("resources/subscribe", {"uri": uri}, session)
+            expect(status == 200 and b'"error"' not in body, f"subscribe: {status} {body}")
+        return session
+
+    def listen(self, known):
+        """A listen stream of the newest revision for resources whose etags are known, or None."""
+        about = {"protocolVersion": NEWEST, "clientCapabilities": {}, "clientInfo": {"name": "check", "version": "1"}}
+        meta = {f"io.modelcontextprotocol/{name}": value for name, value in about.items()}
+        meta["io.github.tidings/etag"] = known
+        params = {"notifications": {"resourceSubscriptions": list(known)}, "_meta": meta}
+        method = "subscriptions/listen"
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        return self.stream("/mcp", {**MESSAGE, "Mcp-Protocol-Version": NEWEST, "Mcp-Method": method}, "POST", body)
 
     # The checks.
 
@@ -153,21 +176,25 @@ class Stage:
 
     def events(self):
         self.publish("two")
-        with self.stream("/v1/events", {}) as wait_for:
+        with self.stream("/v1/events", {}) as stream:
             for text in ("three", "four"):
-                wait_for(self.publish(text))
+                stream.wait_for(self.publish(text))
 
     def mcp(self):
-        about = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "check", "version": "1"}}
-        status, headers, body = self.rpc("initialize", about, {})
-        expect(status == 200, f"initialize: {status} {body}")
-        session = {"Mcp-Session-Id": headers["mcp-session-id"], "Mcp-Protocol-Version": REVISION}
-        self.rpc("notifications/initialized", {}, session)
-        status, _, body = self.rpc("resources/subscribe", {"uri": URI}, session)
-        expect(status == 200 and b'"error"' not in body, f"subscribe: {status} {body}")
-        with self.stream("/mcp", session) as wait_for:
-            wait_for(self.publish("five"))
+        session = self.session([URI])
+        with self.stream("/mcp", session) as stream:
+            stream.wait_for(self.publish("five"))
         self.ask("DELETE", "/mcp", session)
+        with self.listen({URI: None}) as stream:
+            stream.wait_for("notifications/subscriptions/acknowledged")
+            stream.wait_for(self.publish("a listener's"))
+
+    def pages(self):
+        status, headers, body = self.ask("GET", "/ui/", token=None)
+        expect(status == 200 and b"<html" in body, f"/ui/: {status} {body[:200]}")
+        credentials = {"Authorization": f"Bearer {self.operator}"}
+        status, _, body = self.ask("GET", "/metrics", credentials, token=None)
+        expect(status == 200 and b"tidings_http2_streams" in body, f"/metrics: {status} {body[:200]}")
 
     def websocket(self):
         address = f"wss://{HOST}/v1/ws"
@@ -189,13 +216,6 @@ class Stage:
         else:
             raise Failed("a page of another origin gets a connection")
 
-    def http2(self):
-        """curl speaks HTTP/2 with the proxy, HTTP/1.1 being the service's."""
-        place = f"{HOST}:{self.port}"
-        command = ["curl", "-sS", "--http2", "--cacert", self.certificate, "--resolve", f"{place}:127.0.0.1", "-o", "/dev/null",
-                   "-w", "%{http_version} %{http_code}", "-H", f"Host: {HOST}", f"https://{place}/healthz"]  # fmt: skip
-        expect(run(*command) == "2 200", f"curl says: {run(*command)}")
-
 
 def nginx(stage):
     place = stage.work / "nginx"
@@ -214,17 +234,36 @@ def nginx(stage):
     return stage.behind("nginx", ["nginx", "-p", place, "-e", "stderr", "-c", place / "nginx.conf"])
 
 
-def caddy(stage):
+def caddy(stage, backend=1):
     site = replaced(
-        block("caddyfile"),
+        block("caddyfile", backend - 1, 2),
         (f"{HOST} {{", f"https://{HOST}:{stage.port} {{\n    bind 127.0.0.1\n    tls {stage.certificate} {stage.key}"),
         ("127.0.0.1:8808", f"127.0.0.1:{stage.service_port}"),
     )
-    place = stage.work / "caddy"
+    place = stage.work / f"caddy-{backend}"
     place.mkdir()
     (place / "Caddyfile").write_text("{\n    admin off\n    auto_https disable_redirects\n}\n" + site)
     environment = plain_environment(HOME=str(place), XDG_DATA_HOME=str(place), XDG_CONFIG_HOME=str(place))
-    return stage.behind("caddy", ["caddy", "run", "--config", place / "Caddyfile", "--adapter", "caddyfile"], env=environment)
+    return stage.behind(place.name, ["caddy", "run", "--config", place / "Caddyfile", "--adapter", "caddyfile"], env=environment)
+
+
+def caddy_http2(stage):
+    return caddy(stage, 2)
+
+
+def haproxy(stage):
+    # It wants the key in the file of the certificate, or in one of that name with `.key`.
+    both = stage.work / "both.pem"
+    both.write_bytes(stage.certificate.read_bytes() + stage.key.read_bytes())
+    lines = replaced(
+        block("haproxy"),
+        ("bind :443", f"bind 127.0.0.1:{stage.port}"),
+        ("127.0.0.1:8808", f"127.0.0.1:{stage.service_port}"),
+        ("/etc/ssl/bus.example.pem", both),
+    )
+    file = stage.work / "haproxy.cfg"
+    file.write_text(lines)
+    return stage.behind("haproxy", ["haproxy", "-db", "-f", file])
 
 
 def envoy(stage):
@@ -242,15 +281,27 @@ def envoy(stage):
     return stage.behind("envoy", [tool("envoy"), "-c", file, "--concurrency", "1", "--disable-hot-restart", "-l", "warning"])
 
 
+# What speaks HTTP/1.1 with the service, and what speaks HTTP/2.
+PROXIES = {"nginx": nginx, "caddy": caddy, "envoy": envoy}
+HTTP2_PROXIES = {"haproxy": haproxy, "caddy-http2": caddy_http2}
+PARTS = ("requests", "origins", "events", "mcp", "websocket", "pages")
+# The same over HTTP/2 in front of the proxy.
+HTTP2_PARTS = ("requests", "origins", "events", "mcp", "pages")
+
+
 def check(report, program, work):
     stage = Stage(program, work)
     with stage.served():
-        for name, started in (("nginx", nginx), ("caddy", caddy), ("envoy", envoy)):
-            stage.port = free_port()
+        for name, started in {**PROXIES, **HTTP2_PROXIES}.items():
+            stage.port, stage.front = free_port(), "1.1"
 
             def checks(name=name, started=started):
                 with started(stage):
-                    for part in ("requests", "origins", "events", "mcp", "websocket", "http2"):
-                        report.check(f"{name}/{part}", getattr(stage, part))
+                    for stage.front, parts in (("1.1", PARTS), ("2", HTTP2_PARTS)):
+                        for part in parts:
+                            report.check(f"{name}/{stage.front}/{part}", getattr(stage, part))
+                    if name in HTTP2_PROXIES:
+                        for part in proxies_http2.PARTS:
+                            report.check(f"{name}/{part.__name__}", part, stage)
 
             report.check(f"{name}/start", checks)
