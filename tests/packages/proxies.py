@@ -10,6 +10,7 @@ import re
 import socket
 import ssl
 import subprocess
+import time
 import urllib.parse
 
 import proxies_http2
@@ -25,6 +26,8 @@ URI = "demo://a"
 PATH = "/v1/resources/" + urllib.parse.quote(URI, safe="")
 REVISION = "2025-11-25"
 NEWEST = "2026-07-28"
+# The service writes to a silent stream every 15 seconds, and what has left is to be found sooner.
+PROMPT = 10
 MESSAGE = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 # A caller that may see the figures; the page has none, since its proxy passes /metrics on as everything else.
 OPERATOR = """
@@ -70,9 +73,11 @@ class Stage:
         self.front = "1.1"
 
     @contextlib.contextmanager
-    def served(self):
+    def served(self, port=0, more=""):
+        """The service with the lines of the page, on a free port unless one is given, with more lines for the section `[http]`."""
         configuration = self.work / "tidings.toml"
-        configuration.write_text(replaced(block("toml"), ("127.0.0.1:8808", "127.0.0.1:0")) + OPERATOR)
+        listen = 'listen = "127.0.0.1:'
+        configuration.write_text(replaced(block("toml"), (f"{listen}8808", f"{more}{listen}{port}")) + OPERATOR)
         command = [self.program, "serve", "--config", configuration]
         with service(command, self.work / "service.log", env=plain_environment()) as (started, self.service_port):
             yield
@@ -196,6 +201,17 @@ class Stage:
         status, _, body = self.ask("GET", "/metrics", credentials, token=None)
         expect(status == 200 and b"tidings_http2_streams" in body, f"/metrics: {status} {body[:200]}")
 
+    def leave(self):
+        """A client that leaves ends its stream at the service, before anything is written to it."""
+        until("end of the streams before", lambda: self.figure("tidings_events_streams") == 0)
+        with self.stream("/v1/events", {}) as stream:
+            stream.wait_for(self.publish("before it leaves"))
+            expect(self.figure("tidings_events_streams") == 1, "the service has no stream")
+        begun = time.monotonic()
+        until("end of the stream", lambda: self.figure("tidings_events_streams") == 0)
+        took = time.monotonic() - begun
+        expect(took < PROMPT, f"the stream of a client that has left ended after {took:.0f} s")
+
     def websocket(self):
         address = f"wss://{HOST}/v1/ws"
         credentials = {"Authorization": f"Bearer {self.token}"}
@@ -241,7 +257,7 @@ def caddy(stage, backend=1):
         ("127.0.0.1:8808", f"127.0.0.1:{stage.service_port}"),
     )
     place = stage.work / f"caddy-{backend}"
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     (place / "Caddyfile").write_text("{\n    admin off\n    auto_https disable_redirects\n}\n" + site)
     environment = plain_environment(HOME=str(place), XDG_DATA_HOME=str(place), XDG_CONFIG_HOME=str(place))
     return stage.behind(place.name, ["caddy", "run", "--config", place / "Caddyfile", "--adapter", "caddyfile"], env=environment)
@@ -251,7 +267,7 @@ def caddy_http2(stage):
     return caddy(stage, 2)
 
 
-def haproxy(stage):
+def haproxy(stage, reuse="never"):
     # It wants the key in the file of the certificate, or in one of that name with `.key`.
     both = stage.work / "both.pem"
     both.write_bytes(stage.certificate.read_bytes() + stage.key.read_bytes())
@@ -260,10 +276,15 @@ def haproxy(stage):
         ("bind :443", f"bind 127.0.0.1:{stage.port}"),
         ("127.0.0.1:8808", f"127.0.0.1:{stage.service_port}"),
         ("/etc/ssl/bus.example.pem", both),
+        ("http-reuse never", f"http-reuse {reuse}"),
     )
-    file = stage.work / "haproxy.cfg"
+    file = stage.work / f"haproxy-{reuse}.cfg"
     file.write_text(lines)
-    return stage.behind("haproxy", ["haproxy", "-db", "-f", file])
+    return stage.behind(file.stem, ["haproxy", "-db", "-f", file])
+
+
+def haproxy_shared(stage):
+    return haproxy(stage, "always")
 
 
 def envoy(stage):
@@ -284,9 +305,9 @@ def envoy(stage):
 # What speaks HTTP/1.1 with the service, and what speaks HTTP/2.
 PROXIES = {"nginx": nginx, "caddy": caddy, "envoy": envoy}
 HTTP2_PROXIES = {"haproxy": haproxy, "caddy-http2": caddy_http2}
-PARTS = ("requests", "origins", "events", "mcp", "websocket", "pages")
+PARTS = ("requests", "origins", "events", "mcp", "websocket", "pages", "leave")
 # The same over HTTP/2 in front of the proxy.
-HTTP2_PARTS = ("requests", "origins", "events", "mcp", "pages")
+HTTP2_PARTS = ("requests", "origins", "events", "mcp", "pages", "leave")
 
 
 def check(report, program, work):
@@ -300,8 +321,12 @@ def check(report, program, work):
                     for stage.front, parts in (("1.1", PARTS), ("2", HTTP2_PARTS)):
                         for part in parts:
                             report.check(f"{name}/{stage.front}/{part}", getattr(stage, part))
-                    if name in HTTP2_PROXIES:
-                        for part in proxies_http2.PARTS:
+                    for part in proxies_http2.PARTS if name in HTTP2_PROXIES else ():
+                        # Caddy has no WebSocket over HTTP/2, on either side.
+                        if name == "haproxy" or part is not proxies_http2.websocket:
                             report.check(f"{name}/{part.__name__}", part, stage)
 
             report.check(f"{name}/start", checks)
+    # Each with its answer while there is no service.
+    for name, started, absent in (("haproxy", haproxy_shared, 503), ("caddy-http2", caddy_http2, 502)):
+        report.check(f"{name}/connections", proxies_http2.connections, report, stage, name, started, absent)

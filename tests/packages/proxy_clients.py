@@ -74,10 +74,11 @@ class Http1:
     @contextlib.contextmanager
     def stream(self, method, path, headers, body=b""):
         with self.send(method, path, headers, body) as connection:
-            answer = http.client.HTTPResponse(connection)
-            answer.begin()
-            expect(answer.status == 200, f"{path}: {answer.status} {answer.reason}")
-            yield Stream(lambda: answer.read1(PIECE))
+            # It holds the connection open as long as it is open itself.
+            with http.client.HTTPResponse(connection) as answer:
+                answer.begin()
+                expect(answer.status == 200, f"{path}: {answer.status} {answer.reason}")
+                yield Stream(lambda: answer.read1(PIECE))
 
 
 class Http2:
@@ -116,7 +117,7 @@ class Http2:
         command = self.command(method, path, headers)
         if body:
             command[1:1] = ["--data-binary", body.decode()]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as curl:
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as curl:
             def piece():
                 if not select.select([curl.stdout], [], [], WAIT)[0]:
                     raise TimeoutError

@@ -36,7 +36,7 @@ GOES_ON = re.compile(
 # What a reader with the tags of the other blocks would expect: data in these languages is never run.
 # Programs of the machines that a page is about, which the machine of this test need not have.
 ELSEWHERE = {"cargo", "tidings", "nice", "sudo", "systemctl", "docker", "kubectl", "helm"}
-KNOWN_TAGS = {"sh", "console", "text", "log", "json", "toml", "yaml", "rust", "rust,ignore", "python", "ts", "js", "caddyfile", "nginx", "dockerfile", "css", "html"}
+KNOWN_TAGS = {"sh", "console", "text", "log", "json", "toml", "yaml", "rust", "rust,ignore", "python", "ts", "js", "caddyfile", "nginx", "haproxy", "dockerfile", "css", "html"}
 LINK = re.compile(r"(?<!\!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^()\s]+(?:\([^()]*\))?)\)")
 
 
