@@ -2,7 +2,8 @@
 //!
 //! Two threads of tokio serve the connections; a request opens a stream below its URI. A thread per publisher
 //! answers `POST /publish/{name}` in HTTP/1.1: it looks the name up and gives every stream there a notice of
-//! the service's own text, with the id that the stream's request has. It knows no bus, no rights and no limits.
+//! the service's own text, with the id that the stream's request has. It knows no bus, no rights and no
+//! limits.
 
 use std::collections::HashMap;
 use std::io::{BufReader, Write};

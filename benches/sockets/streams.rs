@@ -179,7 +179,8 @@ impl Shared {
         loop {
             let mut now = None;
             let mut ended = None;
-            let (reached, acknowledged) = (&mut self.reached, &mut self.acknowledged);
+            let reached = &mut self.reached;
+            let acknowledged = &mut self.acknowledged;
             let has_more = self.connection.read(buffer, |stream, event| match event {
                 StreamEvent::Data(bytes) if finder.find(bytes).is_some() => {
                     if reached[stream] + 1 == number {

@@ -175,6 +175,7 @@ impl<'a> Engine<'a> {
     /// Waits for events until `until` at the longest, and handles them.
     fn turn(&mut self, until: u64) -> Result<(), BenchError> {
         // Never longer than a tick, since interruption is only checked between two waits.
+        // Events are edge-triggered: what was left unread is not announced again.
         let wait = match self.unread.is_empty() {
             true => Duration::from_nanos(until.saturating_sub(self.now())).min(TICK),
             false => Duration::ZERO,

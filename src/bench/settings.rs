@@ -299,6 +299,7 @@ impl Settings {
 
     /// Returns the number of connections that the clients share; none where each has its own.
     pub(crate) fn shared_connections(&self) -> Option<usize> {
+        // By the number of clients, so that a search may double it.
         let least = self.clients().div_ceil(SESSIONS_PER_CONNECTION);
         self.http2.then_some(self.http2_connections.unwrap_or(least))
     }

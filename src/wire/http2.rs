@@ -2,8 +2,10 @@
 //!
 //! [`frames`] cuts bytes into frames, [`header_block`] writes the headers of requests and reads the status of
 //! answers, and [`client`] keeps the state of a connection. None of them does I/O, so that each can be tested
-//! with bytes alone; [`connection`] adds the socket, and [`request`](mod@request) knows what MCP sends. A library would take a task and a queue for every stream, which a generator of a
-//! million streams beside the server has no room for.
+//! with bytes alone; [`connection`] adds the socket, and [`request`](mod@request) knows what MCP sends.
+//!
+//! A library would take a task and a queue for every stream, which a generator of a million streams beside
+//! the server has no room for.
 
 pub mod client;
 pub mod connection;

@@ -33,6 +33,14 @@ pub(crate) struct Partial {
     events: EventReader,
 }
 
+/// The stream on which something came, and the time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) place: usize,
+    pub(crate) kind: Kind,
+    pub(crate) now: u64,
+}
+
 /// The changes that one turn of a connection made.
 #[derive(Debug, Default)]
 pub(crate) struct Turned {
@@ -101,12 +109,13 @@ impl StreamReader {
     /// Takes a part of a stream's body.
     pub(crate) fn data(
         &mut self,
-        (place, kind): (usize, Kind),
+        at: Arrival,
         partial: &mut HashMap<usize, Partial>,
         bytes: &[u8],
         book: &mut Book,
-        now: u64,
     ) {
+        let place = at.place;
+        // What the server sent before it learned of the end counts for nothing.
         if self.phases[place] == Phase::Gone {
             return;
         }
@@ -114,7 +123,7 @@ impl StreamReader {
         // Nearly always a frame has whole events of one line: those are read where they lie.
         if self.phases[place] == Phase::Live && (partial.is_empty() || !partial.contains_key(&place)) {
             while let Some((event, after)) = whole_event(rest) {
-                if let Some(reason) = self.event((place, kind), event, book, now) {
+                if let Some(reason) = self.event(at, event, book) {
                     return self.lose(place, reason);
                 }
                 rest = after;
@@ -129,10 +138,11 @@ impl StreamReader {
                 .quote
                 .extend_from_slice(&rest[..rest.len().min(QUOTE_BYTES)]);
         }
+        // The body of a refusal has no events.
         if state.refused.is_none() {
             let mut ended = None;
             let read = state.events.read(rest, |event| {
-                let reason = self.event((place, kind), event.data, book, now);
+                let reason = self.event(at, event.data, book);
                 ended = ended.take().or(reason);
             });
             let reason = ended.or_else(|| read.err().map(|error| error.to_string()));
@@ -151,18 +161,12 @@ impl StreamReader {
     }
 
     /// Takes one event; returns the reason if it ends the stream.
-    fn event(
-        &mut self,
-        (place, kind): (usize, Kind),
-        data: &[u8],
-        book: &mut Book,
-        now: u64,
-    ) -> Option<String> {
+    fn event(&mut self, at: Arrival, data: &[u8], book: &mut Book) -> Option<String> {
         match Notice::scan(data) {
             // Comments, and the event that primes a stream.
             Notice::Other if data.is_empty() => {}
             Notice::Updated { uri, version } => {
-                if self.updated((place, kind), &uri, version, book, now).is_none() {
+                if self.updated(at, &uri, version, book).is_none() {
                     book.stats.others += 1;
                 }
             }
@@ -171,8 +175,8 @@ impl StreamReader {
                     let all = self.subscribe;
                     return Some(format!("the server granted {count} of {all} subscriptions"));
                 }
-                _ if self.phases[place] == Phase::Opening => {
-                    self.phases[place] = Phase::Live;
+                _ if self.phases[at.place] == Phase::Opening => {
+                    self.phases[at.place] = Phase::Live;
                     self.turned.opened += 1;
                 }
                 _ => {}
@@ -187,24 +191,18 @@ impl StreamReader {
     }
 
     /// Counts a notice; none if the stream has not asked for the resource.
-    fn updated(
-        &mut self,
-        (place, kind): (usize, Kind),
-        uri: &str,
-        version: Option<u64>,
-        book: &mut Book,
-        now: u64,
-    ) -> Option<()> {
+    fn updated(&mut self, at: Arrival, uri: &str, version: Option<u64>, book: &mut Book) -> Option<()> {
         if book.uris.get(self.last).map(String::as_str) != Some(uri) {
             self.last = *book.numbers.get(uri)?;
         }
         let number = self.last;
         let count = book.uris.len();
-        let first = place * self.subscribe;
+        let first = at.place * self.subscribe;
+        // Subscriptions are a run of resources, which wraps at the end.
         let nth = (number + count - first % count) % count;
         let watches = &mut self.watches[first..first + self.subscribe];
-        let told = watches.get_mut(nth)?.note(number, version, now, &book.updates);
-        book.stats.note(kind, told, now);
+        let told = watches.get_mut(nth)?.note(number, version, at.now, &book.updates);
+        book.stats.note(at.kind, told, at.now);
         Some(())
     }
 
@@ -216,6 +214,7 @@ impl StreamReader {
                 "the stream was refused: {}",
                 jsonrpc::refused(&status, &state.quote)
             ),
+            // Some servers answer with an error in JSON, and call that a success.
             None if !state.quote.is_empty() => jsonrpc::refused("200 without a stream", &state.quote),
             None => end.to_string(),
         };
@@ -233,6 +232,7 @@ impl StreamReader {
 
     /// Loses all streams of a connection that were opened.
     pub(crate) fn lose_all(&mut self, places: Range<usize>, turned: &mut Turned, reason: &str) {
+        // Counted where the other changes of the turn are.
         std::mem::swap(&mut self.turned, turned);
         for place in places {
             self.lose(place, reason.to_owned());

@@ -23,7 +23,7 @@ use crate::wire::http2::client::StreamEvent;
 use crate::wire::http2::connection::Http2Connection;
 use crate::wire::http2::request::ListenRequests;
 
-use super::stream_reader::{Phase, StreamReader, Turned};
+use super::stream_reader::{Arrival, Partial, Phase, StreamReader, Turned};
 
 /// Streams of one connection that are opening at the same time.
 const OPENING_MAX: usize = 100;
@@ -35,7 +35,7 @@ const READS_MAX: usize = 16;
 /// All streams.
 pub(crate) struct Streams {
     target: HttpTarget,
-    shared: Vec<Shared>,
+    shared: Vec<SharedConnection>,
     reader: StreamReader,
     /// The streams that were opened, or will never be.
     begun: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Streams {
 }
 
 /// The streams of one connection.
-struct Shared {
+struct SharedConnection {
     connection: Option<Http2Connection>,
     is_lost: bool,
     /// True once the server has sent the end of the connection.
@@ -57,7 +57,7 @@ struct Shared {
     opened: usize,
     /// The part of them that is not live yet.
     opening: usize,
-    partial: HashMap<usize, super::stream_reader::Partial>,
+    partial: HashMap<usize, Partial>,
 }
 
 impl Streams {
@@ -70,7 +70,7 @@ impl Streams {
             let share = |all: usize| all / connections + usize::from(nth < all % connections);
             let reading = share(settings.sessions);
             let end = begin + reading + share(settings.stalled);
-            shared.push(Shared {
+            shared.push(SharedConnection {
                 connection: None,
                 is_lost: false,
                 is_closed: false,
@@ -107,6 +107,7 @@ impl Streams {
         // Anew each time, since a token may have been renewed.
         let requests = ListenRequests::new(&self.target, &dialect);
         let count = self.shared.len();
+        // In turn, so that no connection has all of its streams before another has some.
         let mut passed = 0;
         while self.begun < allowed && passed < count {
             let shared = &mut self.shared[self.next];
@@ -177,6 +178,7 @@ impl Streams {
         };
         shared.is_closed |= closed;
         let read = shared.read(book, &mut self.reader, buffer, clock);
+        // Before an error is looked at: streams can open and be lost in one read.
         let mut turned = std::mem::take(&mut self.reader.turned);
         shared.opening -= turned.opened + turned.failed;
         let reason = match read {
@@ -243,7 +245,7 @@ impl Streams {
     }
 }
 
-impl Shared {
+impl SharedConnection {
     fn kind(&self, place: usize) -> Kind {
         match place - self.places.start < self.reading {
             true => Kind::Reading,
@@ -256,6 +258,7 @@ impl Shared {
         let Some(connection) = &mut self.connection else {
             return false;
         };
+        // The server's own limit may be higher, but a burst of requests would delay the answers to all.
         if self.opened == self.places.len() || self.opening == OPENING_MAX || !connection.client().can_open()
         {
             return false;
@@ -290,16 +293,17 @@ impl Shared {
             let has_more = connection.read(buffer, |stream, event| {
                 // One time for all events of a read.
                 let now = *now.get_or_insert_with(|| nanos(clock.elapsed()));
+                let place = begin + stream;
                 let kind = match stream < reading {
                     true => Kind::Reading,
                     false => Kind::Stalled,
                 };
                 match event {
                     StreamEvent::Data(bytes) => {
-                        reader.data((begin + stream, kind), partial, bytes, book, now);
+                        reader.data(Arrival { place, kind, now }, partial, bytes, book)
                     }
-                    StreamEvent::Head { status } => reader.head(begin + stream, partial, status),
-                    StreamEvent::End(end) => reader.end(begin + stream, partial, end),
+                    StreamEvent::Head { status } => reader.head(place, partial, status),
+                    StreamEvent::End(end) => reader.end(place, partial, end),
                 }
             })?;
             // No event will follow the one that told of the end, so it is read after the last bytes.

@@ -6,7 +6,7 @@
 
 use super::frames::FrameReader;
 use super::header_block::HeaderBlock;
-use super::state::{STREAMS_MAX, State};
+use super::state::{ConnectionState, STREAMS_MAX};
 
 pub use super::events::{StreamEnd, StreamEvent};
 
@@ -14,7 +14,7 @@ pub use super::events::{StreamEnd, StreamEvent};
 #[derive(Debug)]
 pub struct Http2Client {
     reader: FrameReader,
-    state: State,
+    state: ConnectionState,
 }
 
 impl Http2Client {
@@ -22,7 +22,7 @@ impl Http2Client {
     pub fn new(streams: usize, some_shut: bool) -> Http2Client {
         Http2Client {
             reader: FrameReader::default(),
-            state: State::new(streams, some_shut),
+            state: ConnectionState::new(streams, some_shut),
         }
     }
 

@@ -90,6 +90,7 @@ impl Http2Connection {
                 });
             }
         };
+        // Answers to PING and SETTINGS, and updates of windows, go out at once.
         self.client.receive(&buffer[..count], on_event)?;
         self.flush().map_err(|error| self.broken(&error))?;
         // A read that does not fill the buffer took everything (epoll(7)), which saves a second call.

@@ -40,7 +40,7 @@ pub const PRIORITY: u8 = 0x20;
 /// A frame, where it lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'b> {
-    /// Its type, such as [`DATA`]; types that nobody knows are to be ignored.
+    /// Its type, such as [`DATA`]; a reader ignores types that it does not know.
     pub kind: u8,
     /// Its flags, whose meaning depends on the type.
     pub flags: u8,
@@ -138,6 +138,7 @@ impl FrameReader {
                 return Ok(());
             };
             on_frame(frame)?;
+            // Cleared rather than dropped: the next cut frame finds its room.
             self.pending.clear();
         }
         while let Some((frame, after)) = Frame::split(rest)? {

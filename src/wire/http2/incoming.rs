@@ -7,8 +7,8 @@ use super::frames::{
 };
 use super::header_block::status;
 use super::state::{
-    CONNECTION_WINDOW, PartialBlock, SETTING_STREAMS_MAX, SETTING_WINDOW, SHUT_WINDOW, STREAM_WINDOW, State,
-    WINDOW_MAX,
+    CONNECTION_WINDOW, ConnectionState, PartialBlock, SETTING_STREAMS_MAX, SETTING_WINDOW, SHUT_WINDOW,
+    STREAM_WINDOW, WINDOW_MAX,
 };
 
 /// A header block beyond this many bytes is refused.
@@ -16,7 +16,7 @@ const BLOCK_BYTES_MAX: usize = 64 * 1024;
 /// The quoted part of a reason that comes with GOAWAY.
 const REASON_BYTES: usize = 200;
 
-impl State {
+impl ConnectionState {
     /// Takes one frame.
     pub(super) fn take(
         &mut self,
@@ -68,6 +68,7 @@ impl State {
             self.widen(0, by);
         }
         let stream = &mut self.streams[place];
+        // Checked, since a server that ignores the window of a shut stream would look faster than it is.
         stream.received += length;
         let window = match stream.is_shut {
             true => SHUT_WINDOW,
@@ -144,7 +145,7 @@ impl State {
     ) -> Result<(), String> {
         let place = self.place(number)?;
         let stream = &mut self.streams[place];
-        // Reset by this side never happens, so a head after the end is the server's fault.
+        // A reset by this side never happens, so a head after the end is the server's fault.
         if stream.has_ended {
             return Err("the server sent a head after the end of its stream".to_owned());
         }

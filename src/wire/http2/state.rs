@@ -53,7 +53,7 @@ pub(super) struct PartialBlock {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ConnectionState {
     pub(super) out: Vec<u8>,
     pub(super) streams: Vec<Stream>,
     pub(super) open: usize,
@@ -71,8 +71,8 @@ pub(super) struct State {
     pub(super) scratch: Vec<u8>,
 }
 
-impl State {
-    pub(super) fn new(streams: usize, some_shut: bool) -> State {
+impl ConnectionState {
+    pub(super) fn new(streams: usize, some_shut: bool) -> ConnectionState {
         let first_window = match some_shut {
             // The value holds for all streams, so those that are read get the rest by an update of their own.
             true => SHUT_WINDOW,
@@ -87,7 +87,7 @@ impl State {
         write_frame(&mut out, SETTINGS, 0, 0, &settings);
         let more = CONNECTION_WINDOW - WINDOW_DEFAULT;
         write_frame(&mut out, WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
-        State {
+        ConnectionState {
             out,
             streams: Vec::with_capacity(streams.min(STREAMS_MAX)),
             open: 0,
@@ -105,6 +105,7 @@ impl State {
     }
 
     pub(super) fn open(&mut self, headers: &HeaderBlock, body: Vec<u8>, is_shut: bool) -> usize {
+        // Streams are numbered in the order of their requests, so a place gives the number (section 5.1.1).
         let place = self.streams.len();
         let number = place as u32 * 2 + 1;
         self.streams.push(Stream {
@@ -141,6 +142,7 @@ impl State {
             let left = upload.body.len() - upload.sent;
             let room = usize::try_from(upload.window.min(self.window)).unwrap_or(0);
             let length = left.min(room).min(PAYLOAD_MAX);
+            // An update of a window calls this again.
             if length == 0 && left > 0 {
                 return;
             }
@@ -192,6 +194,7 @@ impl State {
         on_event: &mut impl FnMut(usize, StreamEvent<'_>),
     ) {
         let stream = &mut self.streams[place];
+        // A reset may follow the end of an answer.
         if stream.has_ended {
             return;
         }
