@@ -42,6 +42,7 @@ pub(crate) struct SessionTerms {
 
 impl From<SessionOptions> for SessionTerms {
     fn from(options: SessionOptions) -> SessionTerms {
+        // What the outbox has is dropped: a session lives long, and there are many.
         SessionTerms {
             rules: options.subscription_rules(),
             announce: options.announce,

@@ -99,6 +99,7 @@ impl<S: RequestService> HttpServer<S> {
                 metrics: HttpMetrics::new(),
                 config: Arc::new(config.clone()),
                 closing: watching,
+                // Of the server, since a client may have many connections.
                 http2_places: Arc::new(Semaphore::new(config.h2_requests_max)),
                 joins_puts: false,
                 tls: None,

@@ -78,6 +78,7 @@ where
         permit,
     } = parts;
     let config = &context.config;
+    // Counted until this task ends, however that comes about.
     let _open = context.metrics.http2().connected();
     let streams = Http2Streams::new(
         stream.progress().clone(),
@@ -155,12 +156,14 @@ where
     if let Poll::Ready(ended) = library.as_mut().poll(cx) {
         return Poll::Ready(End::Library(ended));
     }
+    // Before the turn, so that what waited for the socket has its part in it.
     streams.wake_if_unblocked();
     if tasks.poll_turn()
         && let Poll::Ready(ended) = library.poll(cx)
     {
         return Poll::Ready(End::Library(ended));
     }
+    // After the turn, in which the requests that were reset have ended.
     if streams.is_flooded() {
         return Poll::Ready(End::Flood);
     }
@@ -222,6 +225,7 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let state = self.streams.begin();
+        // By it a stream leaves the layers of the service, which its notices need not pass.
         let handover = StreamHandover::default();
         let extensions = request.extensions_mut();
         extensions.insert(handover.clone());
@@ -243,6 +247,7 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
                 Answering::Service(self.service.borrow_mut().call(request))
             }
             false => {
+                // Before the service is called, which holds memory for every request.
                 metrics::limit_reached(Limit::Http2Requests);
                 Answering::Refused(too_many_requests(head.uri.path()))
             }

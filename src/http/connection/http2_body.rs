@@ -100,6 +100,7 @@ impl<B> Http2Body<B> {
         // One large body must not hold its memory on every thread for good.
         frame.shrink_to(FRAME_MAX);
         FRAME.set(frame);
+        // After the buffer is put back, also where nothing came.
         match ready!(appended) {
             Appended::Drained => self.drained_in = self.state.turn(),
             Appended::More => {}
@@ -136,6 +137,7 @@ where
                     None => this.source = Source::None,
                     Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                     Some(Ok(frame)) => match frame.into_data() {
+                        // Handed on, since the library may wait for it as the end.
                         Ok(data) if data.is_empty() => return Poll::Ready(Some(Ok(Frame::data(data)))),
                         Ok(data) => this.rest = data,
                         Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
@@ -157,6 +159,7 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Body(body) => body.size_hint(),
+            // Unknown, so that no length is announced.
             Source::Stream(_) => SizeHint::default(),
             Source::None => SizeHint::with_exact(self.rest.len() as u64),
         }

@@ -193,6 +193,7 @@ impl RequestState {
     /// Counts the answer to the request.
     pub(super) fn answered(&self, path: Path, status: StatusCode) {
         self.is_answered.set(true);
+        // A stream has its own limits from here on.
         self.place.take();
         self.streams.metrics.answered(path, status);
     }
@@ -269,6 +270,7 @@ impl RequestState {
         if task.poll(cx).is_ready() {
             return Poll::Ready(TaskEnd::Done);
         }
+        // Only a frame that waits for its window keeps the time: a handler has time-outs of its own.
         if self.handed.get() == 0 {
             *deadline = None;
             return Poll::Pending;
@@ -282,6 +284,7 @@ impl RequestState {
         let time = self.streams.write_timeout;
         let deadline = deadline.get_or_insert_with(|| Box::pin(sleep(time)));
         ready!(deadline.as_mut().poll(cx));
+        // So that the listing of sessions tells why the stream ended.
         self.progress.time_out();
         metrics::limit_reached(Limit::WriteTimeout);
         Poll::Ready(TaskEnd::Reset)

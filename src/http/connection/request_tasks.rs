@@ -93,6 +93,7 @@ impl RequestTasks {
                 list: self.woken.clone(),
             });
             let waker = Waker::from(woken);
+            // A task is polled for the first time like one that was woken.
             waker.wake_by_ref();
             entry.insert(HeldTask { task, waker });
         }
@@ -177,6 +178,7 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<TaskWaker>) {
+        // In the list once, however often it is woken before its turn.
         if self.is_woken.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -185,6 +187,7 @@ impl Wake for TaskWaker {
             woken.tasks.push_back(self.clone());
             woken.connection.take()
         };
+        // Without the lock, which the connection may take at once.
         if let Some(connection) = connection {
             connection.wake();
         }

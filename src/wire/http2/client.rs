@@ -30,6 +30,7 @@ impl Http2Client {
     /// before is sent.
     pub fn can_open(&self) -> bool {
         let state = &self.state;
+        // One body at a time: a second one would need a queue of what waits for windows.
         state.is_ready
             && state.upload.is_none()
             && state.farewell.is_none()
@@ -66,6 +67,7 @@ impl Http2Client {
             return Ok(());
         }
         let sent = send(&self.state.out);
+        // Also after an error, upon which the connection is given up.
         self.state.out.clear();
         sent
     }
@@ -79,6 +81,7 @@ impl Http2Client {
         bytes: &[u8],
         mut on_event: impl FnMut(usize, StreamEvent<'_>),
     ) -> Result<(), String> {
+        // Apart from the reader, which lends the frames that the state takes.
         let state = &mut self.state;
         self.reader.read(bytes, |frame| state.take(frame, &mut on_event))
     }

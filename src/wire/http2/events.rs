@@ -59,6 +59,7 @@ pub(super) fn error_name(code: u32) -> String {
         "INADEQUATE_SECURITY",
         "HTTP_1_1_REQUIRED",
     ];
+    // A server may send any number.
     match NAMES.get(code as usize) {
         Some(name) => (*name).to_owned(),
         None => format!("error {code}"),

@@ -20,6 +20,7 @@ pub struct ListenRequests {
 impl ListenRequests {
     /// Prepares requests of one client to one server, with the headers that the target has now.
     pub fn new(target: &HttpTarget, dialect: &Dialect) -> ListenRequests {
+        // The same id in every request: streams tell themselves apart by their numbers.
         let message = dialect.listen_message(1, &[PLACE]);
         let mut headers = HeaderBlock::post(target.tls.is_some(), &target.authority, &target.path)
             .header("accept", ACCEPT_BOTH)
@@ -28,6 +29,7 @@ impl ListenRequests {
             headers = headers.header(name, &value);
         }
         let text = message.to_string();
+        // Cut once, since a run writes as many bodies as it has streams.
         let (before, after) = text.split_once(&format!("{PLACE:?}")).unwrap_or_default();
         ListenRequests {
             headers: headers.lines(&target.headers),
@@ -48,6 +50,7 @@ impl ListenRequests {
             if nth > 0 {
                 body.push(',');
             }
+            // As JSON, which escapes what a URI may have.
             body += &serde_json::Value::from(uri).to_string();
         }
         body += &self.after;
