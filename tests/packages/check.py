@@ -6,7 +6,7 @@ import sys
 
 from support import Report
 
-PARTS = ("crates", "debian", "images", "clusters", "proxies")
+PARTS = ("crates", "debian", "images", "clusters", "http2", "proxies")
 
 
 def main():
