@@ -73,7 +73,8 @@ def until(what, holds, process=None, log=None):
             break
         time.sleep(0.05)
     tail = "".join(log.read_text(errors="replace").splitlines(keepends=True)[-10:]) if log else ""
-    raise Failed(f"no {what}: the process {'runs' if process and process.poll() is None else 'has ended'}\n{tail}")
+    state = "" if process is None else ": the process runs" if process.poll() is None else ": the process has ended"
+    raise Failed(f"no {what}{state}\n{tail}")
 
 
 @contextlib.contextmanager
