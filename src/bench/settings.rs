@@ -403,7 +403,7 @@ mod tests {
             }),
             ("--http2", |all| all.http2 = true),
             ("--slow", |all| {
-                (all.http2, all.era, all.slow) = (true, Era::Modern, 1)
+                (all.http2, all.era, all.slow) = (true, Era::Modern, 1);
             }),
             ("--connections", |all| all.http2_connections = Some(1)),
             ("--connections", |all| {

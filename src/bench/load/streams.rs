@@ -300,7 +300,7 @@ impl SharedConnection {
                 };
                 match event {
                     StreamEvent::Data(bytes) => {
-                        reader.data(Arrival { place, kind, now }, partial, bytes, book)
+                        reader.data(Arrival { place, kind, now }, partial, bytes, book);
                     }
                     StreamEvent::Head { status } => reader.head(place, partial, status),
                     StreamEvent::End(end) => reader.end(place, partial, end),
