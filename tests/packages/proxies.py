@@ -321,10 +321,11 @@ def check(report, program, work):
                     for stage.front, parts in (("1.1", PARTS), ("2", HTTP2_PARTS)):
                         for part in parts:
                             report.check(f"{name}/{stage.front}/{part}", getattr(stage, part))
-                    for part in proxies_http2.PARTS if name in HTTP2_PROXIES else ():
-                        # Caddy has no WebSocket over HTTP/2, on either side.
-                        if name == "haproxy" or part is not proxies_http2.websocket:
-                            report.check(f"{name}/{part.__name__}", part, stage)
+                        for part in proxies_http2.PARTS if name in HTTP2_PROXIES else ():
+                            report.check(f"{name}/{stage.front}/{part.__name__}", part, stage)
+                    # Caddy has no WebSocket over HTTP/2, on either side.
+                    if name == "haproxy":
+                        report.check("haproxy/2/websocket", proxies_http2.websocket, stage)
 
             report.check(f"{name}/start", checks)
     # Each with its answer while there is no service.

@@ -5,6 +5,7 @@ killed or the service was started again.
 """
 
 import contextlib
+import http.client
 import json
 import os
 import threading
@@ -107,7 +108,7 @@ class Follower(threading.Thread):
                 with self.opened(self) as stream:
                     self.lives += 1
                     self.follow(stream)
-            except (OSError, Failed):
+            except (OSError, http.client.HTTPException, Failed):
                 # The proxy is not there, or has answered 502 or 503.
                 time.sleep(0.05)
 
@@ -177,4 +178,4 @@ def restart(stage):
             follower.join(WAIT)
 
 
-PARTS = (unread, websocket, restart)
+PARTS = (unread, restart)
