@@ -216,7 +216,7 @@ class Stage:
         address = f"wss://{HOST}/v1/ws"
         credentials = {"Authorization": f"Bearer {self.token}"}
         opened = connect(address, sock=socket.create_connection(("127.0.0.1", self.port), WAIT), ssl=self.trust,
-                         server_hostname=HOST, additional_headers=credentials, origin=ORIGIN, proxy=None)  # fmt: skip
+                         server_hostname=HOST, additional_headers=credentials, origin=ORIGIN, proxy=None, open_timeout=WAIT)  # fmt: skip
         with opened as messages:
             messages.send(json.dumps({"type": "subscribe", "uris": [URI]}))
             answer = json.loads(messages.recv(WAIT))
