@@ -14,13 +14,18 @@ use crate::mcp::client::{listen_request, updates};
 use crate::mcp::http::{Request, within};
 use crate::mcp::server::Server;
 
-/// Waits until a limit was reached so often.
+/// Waits until a limit was reached this many times.
 async fn until_counted(server: &Server, limit: &str, times: u32) {
     let line = format!("tidings_limit_reached_total{{limit=\"{limit}\"}} {times}\n");
-    within(&line, async {
+    until_measured(server, &line).await;
+}
+
+/// Waits until the metrics have this line.
+async fn until_measured(server: &Server, line: &str) {
+    within(line, async {
         loop {
             let metrics = Request::new("GET", "/metrics").send(server.address).await;
-            if metrics.text().contains(&line) {
+            if metrics.text().contains(line) {
                 return;
             }
             tokio::task::yield_now().await;
@@ -79,6 +84,33 @@ async fn streams_of_a_connection_are_bounded() {
     raw.write(&frame(kind::DATA, END_STREAM, 1, b"1")).await.unwrap();
     assert_eq!(raw.next_of(kind::HEADERS).await.unwrap().stream, 1);
     until_counted(&server, "http.h2_streams_max", 1).await;
+}
+
+#[tokio::test]
+async fn unanswered_requests_are_bounded_together() {
+    let server = Server::with("[http]\nh2_requests_max = 2\n").await;
+    server.put(A, "0").await;
+    let mut half_open = Vec::new();
+    for _ in 0..2 {
+        let client = Http2Client::connect(server.address).await;
+        // An answered stream takes no place.
+        let events = listen(&client, 1, &[A]).await;
+        let (head, _) = put(A, "").for_http2(server.address);
+        let mut sender = client.sender.clone().ready().await.unwrap();
+        half_open.push((sender.send_request(head, false).unwrap(), events, client));
+    }
+    // Both have come: one that is still on its way could lose its place to the next request.
+    until_measured(&server, "tidings_http2_streams 4\n").await;
+    let other = Http2Client::connect(server.address).await;
+    let (status, text) = other.send(&put(A, "1")).await;
+    assert_eq!(status, 503);
+    assert!(text.contains("http.h2_requests_max"), "{text}");
+    until_counted(&server, "http.h2_requests_max", 1).await;
+    drop(half_open);
+    within("a place", async {
+        while other.send(&put(A, "2")).await.0 == 503 {}
+    })
+    .await;
 }
 
 #[tokio::test]
