@@ -140,12 +140,12 @@ fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, Bench
     };
     let presented = Presented::start(&settings.credentials)?;
     let mut target = target::resolve(&url, settings.allow_remote)?;
-    target.tls = secure::tls(&url, &settings.credentials, false)?;
+    target.tls = secure::tls(&url, &settings.credentials)?;
     target.headers = presented.lines();
     let mut control = Control::new(&target);
     let mut prepared = Prepared::new(settings, &mut control)?;
     if settings.http2 {
-        prepared.streams.tls = secure::tls(&url, &settings.credentials, true)?;
+        prepared.streams.tls = target.tls.as_ref().map(|tls| tls.agreeing_on(b"h2"));
     }
     if let Some(server) = &server {
         // The process that the test starts itself is the one that counts, whatever `--pid` would say.

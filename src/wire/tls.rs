@@ -23,6 +23,17 @@ impl TlsTarget {
         Some(TlsTarget { config, name })
     }
 
+    /// Returns the same target for connections that agree on `protocol` (ALPN), or are refused.
+    #[must_use]
+    pub fn agreeing_on(&self, protocol: &[u8]) -> TlsTarget {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![protocol.to_vec()];
+        TlsTarget {
+            config: config.into(),
+            name: self.name.clone(),
+        }
+    }
+
     /// Returns the state of a new connection, whose handshake begins with the first bytes that are sent.
     ///
     /// # Errors

@@ -9,6 +9,12 @@ pub enum TlsTarget {}
 
 impl TlsTarget {
     /// Is never called.
+    #[must_use]
+    pub fn agreeing_on(&self, _: &[u8]) -> TlsTarget {
+        match *self {}
+    }
+
+    /// Is never called.
     ///
     /// # Errors
     /// None.

@@ -234,7 +234,8 @@ impl Streams {
         let live = numbered.filter(|(_, place)| self.reader.phases[*place] == Phase::Live);
         live.flat_map(move |(shared, place)| {
             let watches = self.reader.watches_of(place, count);
-            watches.map(move |(resource, watch)| (shared.kind(place), resource, watch))
+            let kind = kind_of(place - shared.places.start, shared.reading);
+            watches.map(move |(resource, watch)| (kind, resource, watch))
         })
     }
 
@@ -246,13 +247,6 @@ impl Streams {
 }
 
 impl SharedConnection {
-    fn kind(&self, place: usize) -> Kind {
-        match place - self.places.start < self.reading {
-            true => Kind::Reading,
-            false => Kind::Stalled,
-        }
-    }
-
     /// Opens one more stream, unless it has all, or must wait.
     fn open_one(&mut self, requests: &ListenRequests, book: &Book, reader: &mut StreamReader) -> bool {
         let Some(connection) = &mut self.connection else {
@@ -294,10 +288,7 @@ impl SharedConnection {
                 // One time for all events of a read.
                 let now = *now.get_or_insert_with(|| nanos(clock.elapsed()));
                 let place = begin + stream;
-                let kind = match stream < reading {
-                    true => Kind::Reading,
-                    false => Kind::Stalled,
-                };
+                let kind = kind_of(stream, reading);
                 match event {
                     StreamEvent::Data(bytes) => {
                         reader.data(Arrival { place, kind, now }, partial, bytes, book);
@@ -313,5 +304,13 @@ impl SharedConnection {
             is_drained = !has_more;
         }
         Ok(true)
+    }
+}
+
+/// Returns the kind of a connection's stream, of which the first `reading` are read.
+fn kind_of(stream: usize, reading: usize) -> Kind {
+    match stream < reading {
+        true => Kind::Reading,
+        false => Kind::Stalled,
     }
 }

@@ -107,7 +107,7 @@ impl ConnectionState {
     pub(super) fn open(&mut self, headers: &HeaderBlock, body: Vec<u8>, is_shut: bool) -> usize {
         // Streams are numbered in the order of their requests, so a place gives the number (section 5.1.1).
         let place = self.streams.len();
-        let number = place as u32 * 2 + 1;
+        let number = number_of(place);
         self.streams.push(Stream {
             is_shut,
             ..Stream::default()
@@ -172,7 +172,7 @@ impl ConnectionState {
             // What came before counts against the small window, which stays used up.
             let by = STREAM_WINDOW - SHUT_WINDOW + stream.received;
             stream.received = 0;
-            self.widen(place as u32 * 2 + 1, by);
+            self.widen(number_of(place), by);
         }
     }
 
@@ -200,7 +200,7 @@ impl ConnectionState {
         }
         stream.has_ended = true;
         self.open -= 1;
-        let number = place as u32 * 2 + 1;
+        let number = number_of(place);
         // The rest of a request that is answered already is of no use.
         if let Some(upload) = &self.upload
             && upload.number == number
@@ -209,4 +209,9 @@ impl ConnectionState {
         }
         on_event(place, StreamEvent::End(end));
     }
+}
+
+/// Returns the number of the stream at a place, the inverse of [`ConnectionState::place`].
+fn number_of(place: usize) -> u32 {
+    place as u32 * 2 + 1
 }

@@ -6,9 +6,12 @@ use bytes::Bytes;
 use h2::client::Builder;
 use serde_json::json;
 use tidings::wire::http1::resource_path;
+use tidings::wire::http2::frames::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+};
 use tokio::io::AsyncWriteExt;
 
-use super::client::{END_HEADERS, END_STREAM, Http2Client, RawFrames, frame, headers, kind};
+use super::client::{Http2Client, RawFrames, frame, headers};
 use super::{A, listen, put};
 use crate::mcp::client::{listen_request, updates};
 use crate::mcp::http::{Request, within};
@@ -74,15 +77,15 @@ async fn streams_of_a_connection_are_bounded() {
     let mut raw = RawFrames::connect(server.address).await;
     let block = headers("PUT", &resource_path(A), &[("content-type", "text/plain")]);
     for stream in [1, 3, 5] {
-        raw.write(&frame(kind::HEADERS, END_HEADERS, stream, &block))
+        raw.write(&frame(HEADERS, END_HEADERS, stream, &block))
             .await
             .unwrap();
     }
-    let reset = raw.next_of(kind::RESET).await.unwrap();
+    let reset = raw.next_of(RST_STREAM).await.unwrap();
     // REFUSED_STREAM.
     assert_eq!((reset.stream, &reset.payload[..]), (5, &[0, 0, 0, 7][..]));
-    raw.write(&frame(kind::DATA, END_STREAM, 1, b"1")).await.unwrap();
-    assert_eq!(raw.next_of(kind::HEADERS).await.unwrap().stream, 1);
+    raw.write(&frame(DATA, END_STREAM, 1, b"1")).await.unwrap();
+    assert_eq!(raw.next_of(HEADERS).await.unwrap().stream, 1);
     until_counted(&server, "http.h2_streams_max", 1).await;
 }
 
@@ -117,7 +120,7 @@ async fn unanswered_requests_are_bounded_together() {
 async fn http2_is_turned_off_by_its_limit() {
     let server = Server::with("[http]\nh2_streams_max = 0\n").await;
     let mut raw = RawFrames::connect(server.address).await;
-    assert!(raw.next_of(kind::SETTINGS).await.is_none());
+    assert!(raw.next_of(SETTINGS).await.is_none());
     server.assert_healthy().await;
 }
 
@@ -200,18 +203,16 @@ async fn connection_that_reads_nothing_conflates() {
     // Windows without bounds: nothing but the socket holds the notices back.
     let wide = (1_u32 << 30).to_be_bytes();
     let settings = [&[0, 4][..], &wide].concat();
-    raw.write(&frame(kind::SETTINGS, 0, 0, &settings)).await.unwrap();
-    raw.write(&frame(kind::WINDOW_UPDATE, 0, 0, &wide)).await.unwrap();
+    raw.write(&frame(SETTINGS, 0, 0, &settings)).await.unwrap();
+    raw.write(&frame(WINDOW_UPDATE, 0, 0, &wide)).await.unwrap();
     let (head, body) = listen_request(&json!(1), updates(&[A])).for_http2(server.address);
     let sent = head.headers().iter();
     let sent: Vec<_> = sent
         .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
         .collect();
     let block = headers("POST", "/mcp", &sent);
-    raw.write(&frame(kind::HEADERS, END_HEADERS, 1, &block))
-        .await
-        .unwrap();
-    raw.write(&frame(kind::DATA, END_STREAM, 1, &body)).await.unwrap();
+    raw.write(&frame(HEADERS, END_HEADERS, 1, &block)).await.unwrap();
+    raw.write(&frame(DATA, END_STREAM, 1, &body)).await.unwrap();
     server.until("a stream", |sessions| sessions.len() == 1).await;
     let other = Http2Client::connect(server.address).await;
     let mut newest = String::new();
@@ -231,7 +232,7 @@ async fn connection_that_reads_nothing_conflates() {
     .await;
     // What was held back comes when the client reads.
     loop {
-        let data = raw.next_of(kind::DATA).await.unwrap();
+        let data = raw.next_of(DATA).await.unwrap();
         if String::from_utf8_lossy(&data.payload).contains(&newest) {
             return;
         }
@@ -245,12 +246,12 @@ async fn rapid_resets_end_the_connection() {
     let block = headers("GET", "/v1/resources", &[]);
     let mut flood = Vec::new();
     for stream in (1..=8_001).step_by(2) {
-        flood.extend(frame(kind::HEADERS, END_HEADERS | END_STREAM, stream, &block));
-        flood.extend(frame(kind::RESET, 0, stream, &[0, 0, 0, 8]));
+        flood.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
+        flood.extend(frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]));
     }
     // It may be cut before it is written.
     raw.write(&flood).await.ok();
-    if let Some(goaway) = raw.next_of(kind::GOAWAY).await {
+    if let Some(goaway) = raw.next_of(GOAWAY).await {
         assert_eq!(error_code(&goaway.payload), 11, "ENHANCE_YOUR_CALM");
     }
     until_counted(&server, "HTTP/2 flood", 1).await;
@@ -270,11 +271,11 @@ async fn resets_before_the_answer_end_the_connection() {
         stream += 200;
         let begun = streams
             .iter()
-            .flat_map(|stream| frame(kind::HEADERS, END_HEADERS, *stream, &block));
+            .flat_map(|stream| frame(HEADERS, END_HEADERS, *stream, &block));
         let begun: Vec<u8> = begun.collect();
         let reset = streams
             .iter()
-            .flat_map(|stream| frame(kind::RESET, 0, *stream, &[0, 0, 0, 8]));
+            .flat_map(|stream| frame(RST_STREAM, 0, *stream, &[0, 0, 0, 8]));
         let reset: Vec<u8> = reset.collect();
         if raw.write(&begun).await.is_err()
             || !raw.is_answered().await
@@ -296,15 +297,8 @@ async fn continuation_flood_ends_the_connection() {
     let server = Server::start().await;
     let mut raw = RawFrames::connect(server.address).await;
     let block = headers("GET", "/v1/resources", &[]);
-    raw.write(&frame(kind::HEADERS, END_STREAM, 1, &block))
-        .await
-        .unwrap();
-    let one = frame(
-        kind::CONTINUATION,
-        0,
-        1,
-        &headers("GET", "/", &[("x", "y")])[40..],
-    );
+    raw.write(&frame(HEADERS, END_STREAM, 1, &block)).await.unwrap();
+    let one = frame(CONTINUATION, 0, 1, &headers("GET", "/", &[("x", "y")])[40..]);
     for _ in 0..1_000 {
         if raw.write(&one.repeat(100)).await.is_err() {
             break;
@@ -320,8 +314,8 @@ async fn pings_and_settings_are_answered_within_bounds() {
     let server = Server::start().await;
     let mut raw = RawFrames::connect(server.address).await;
     let other = Http2Client::connect(server.address).await;
-    let mut flood = frame(kind::PING, 0, 0, &[0; 8]);
-    flood.extend(frame(kind::SETTINGS, 0, 0, &[]));
+    let mut flood = frame(PING, 0, 0, &[0; 8]);
+    flood.extend(frame(SETTINGS, 0, 0, &[]));
     let flood = flood.repeat(1_000);
     let before = server.memory();
     // None of the answers is read, so the socket stops taking them.

@@ -8,6 +8,7 @@ use h2::client::{Builder, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::HeaderMap;
 use serde_json::Value;
+use tidings::wire::http2::frames::{PING, PREFACE, SETTINGS, write_frame};
 use tidings::wire::sse::EventReader;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -166,22 +167,6 @@ impl Http2Events {
     }
 }
 
-/// The types of frames that tests look for (RFC 9113, 6).
-pub(super) mod kind {
-    pub(in super::super) const DATA: u8 = 0;
-    pub(in super::super) const HEADERS: u8 = 1;
-    pub(in super::super) const RESET: u8 = 3;
-    pub(in super::super) const SETTINGS: u8 = 4;
-    pub(in super::super) const PING: u8 = 6;
-    pub(in super::super) const GOAWAY: u8 = 7;
-    pub(in super::super) const WINDOW_UPDATE: u8 = 8;
-    pub(in super::super) const CONTINUATION: u8 = 9;
-}
-
-/// The flags of frames.
-pub(super) const END_STREAM: u8 = 1;
-pub(super) const END_HEADERS: u8 = 4;
-
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RawFrame {
@@ -211,12 +196,9 @@ impl RawFrames {
 
     async fn over(mut stream: TcpStream) -> RawFrames {
         stream.set_nodelay(true).unwrap();
-        stream
-            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            .await
-            .unwrap();
+        stream.write_all(PREFACE).await.unwrap();
         let mut frames = RawFrames { stream };
-        frames.write(&frame(kind::SETTINGS, 0, 0, &[])).await.unwrap();
+        frames.write(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
         frames
     }
 
@@ -255,18 +237,15 @@ impl RawFrames {
     /// Waits until the server has read everything that was sent before. Returns false if the connection
     /// ended.
     pub(super) async fn is_answered(&mut self) -> bool {
-        let sent = self.write(&frame(kind::PING, 0, 0, &[0; 8])).await.is_ok();
-        sent && self.next_of(kind::PING).await.is_some()
+        let sent = self.write(&frame(PING, 0, 0, &[0; 8])).await.is_ok();
+        sent && self.next_of(PING).await.is_some()
     }
 }
 
 /// Returns the bytes of a frame.
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let mut bytes = length[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend(payload);
+    let mut bytes = Vec::new();
+    write_frame(&mut bytes, kind, flags, stream, payload);
     bytes
 }
 
