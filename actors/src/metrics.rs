@@ -117,6 +117,7 @@ label_table! {
         Bytes = "bus.bytes_max",
         Removed = "bus.removed_max",
         ChangeLog = "store.change_log_max",
+        SlicedChanges = "changes told in slices",
         Sessions = "session.max",
         Subscriptions = "session.subscriptions_max",
         PendingSubscriptions = "session.pending_subscriptions",

@@ -8,6 +8,7 @@ mod interest;
 mod sweep;
 mod rights;
 mod marks;
+mod slices;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub(crate) use subscriptions::{Member, SubscriptionTable};
 
 use marks::MarkCounts;
 use rights::RightsWalk;
+use slices::Slices;
 use sweep::{SWEEP_ROUND, SWEEP_ROUND_MIN, Stalling};
 
 /// The ticks over which the keep-alives of a shard are spread, so that not all streams write at once.
@@ -76,6 +78,7 @@ pub(crate) struct Publisher {
     stalled_after: Duration,
     stalling: Stalling,
     rights: RightsWalk,
+    slices: Slices,
     metrics: Arc<Metrics>,
     /// Stops the bus when this actor dies.
     guard: CoreGuard,
@@ -114,6 +117,7 @@ impl Publisher {
             stalled_after: limits.stalled_after,
             stalling: Stalling::default(),
             rights: RightsWalk::default(),
+            slices: Slices::default(),
             metrics: metrics.clone(),
             guard,
         }
@@ -285,10 +289,10 @@ impl Drop for Publisher {
 impl Handler<ShardBatch> for Publisher {
     type Result = ();
 
-    fn handle(&mut self, ShardBatch(requests): ShardBatch, _: &mut Context<Self>) {
+    fn handle(&mut self, ShardBatch(requests): ShardBatch, ctx: &mut Context<Self>) {
         for request in requests {
             match request {
-                ShardRequest::FanOut(fan_out) => self.fan_out(&fan_out),
+                ShardRequest::FanOut(fan_out) => self.fan_out(fan_out),
                 ShardRequest::AddSubscriptions(subscriptions) => self.add_subscriptions(subscriptions),
                 ShardRequest::AddListWatches(watches) => self.add_list_watches(watches),
                 ShardRequest::Shown(kind, hashes) => self.shown[kind.index()] = Some(hashes),
@@ -296,6 +300,7 @@ impl Handler<ShardBatch> for Publisher {
                 ShardRequest::Route(route) => self.serve(route),
             }
         }
+        self.schedule_slice(ctx);
     }
 }
 
@@ -308,9 +313,10 @@ impl Publisher {
             rules,
             reply,
         } = subscriptions;
+        self.catch_up(&outbox);
         outbox.set_epoch(at.epoch);
         let mut answers = Vec::with_capacity(accepted.len());
-        let mut count = MarkCounts::default();
+        let mut count = MarkCounts::now();
         for result in accepted {
             let answer = match result {
                 Ok(subscription) => {
@@ -340,9 +346,10 @@ impl Publisher {
             at,
             reply,
         } = watches;
+        self.catch_up(&outbox);
         outbox.set_epoch(at.epoch);
         if let Some(member) = self.member(&outbox) {
-            let mut count = MarkCounts::default();
+            let mut count = MarkCounts::now();
             for (kind, hash) in lists {
                 let told = start.told(kind, hash);
                 outbox.with(|set| set.watch_list_from(told, hash, at.offset, start.is_unsure()));
@@ -360,6 +367,7 @@ impl Publisher {
 
     /// Does one request of a subscriber.
     fn serve(&mut self, Route { outbox, request }: Route) {
+        self.catch_up(&outbox);
         match request {
             SubscriberRequest::Attach(reply) => {
                 self.attach(&outbox);
@@ -435,6 +443,8 @@ impl Handler<EndAll> for Publisher {
     type Result = ();
 
     fn handle(&mut self, EndAll(reason): EndAll, _: &mut Context<Self>) {
+        // They are told before the end.
+        self.finish_slices();
         self.ended = Some(reason);
         self.table.members().for_each(|(_, outbox)| outbox.end(reason));
     }

@@ -44,6 +44,7 @@ impl Publisher {
             joined,
             lists,
         } = settle;
+        self.catch_up(&outbox);
         outbox.settle(joined, &lists, at);
         self.forget_hidden(&outbox);
         outbox.end_request();

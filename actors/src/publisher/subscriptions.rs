@@ -109,13 +109,21 @@ impl<T> SubscriptionTable<T> {
 
     /// The subscribers of `uri`, each with the slot of its subscription.
     pub(crate) fn subscribers(&self, uri: &ResourceUri) -> impl ExactSizeIterator<Item = (&T, SlotId)> {
-        let column = match self.columns.get(uri) {
-            Some(column) => column.as_slice(),
-            None => &[],
-        };
-        column
+        self.column(uri)
             .iter()
             .map(|cell| (&self.rows[cell.member as usize].value, cell.slot))
+    }
+
+    /// The members that subscribe to `uri`.
+    pub(crate) fn subscribed_members(&self, uri: &ResourceUri) -> impl Iterator<Item = Member> {
+        self.column(uri).iter().map(|cell| cell.member as usize)
+    }
+
+    fn column(&self, uri: &ResourceUri) -> &[Cell] {
+        match self.columns.get(uri) {
+            Some(column) => column.as_slice(),
+            None => &[],
+        }
     }
 
     /// All subscribed URIs.

@@ -1,5 +1,7 @@
 //! The Publisher alone. Its neighbours are the outboxes, which the tests read, and the publishers' replies.
 
+mod slices;
+
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
@@ -25,30 +27,35 @@ type Answer<T> = oneshot::Receiver<T>;
 
 impl Fixture {
     fn start() -> Fixture {
-        let metrics = Metrics::register(2);
+        let mut fixture = Fixture::without_shards();
+        for shard in 0..2 {
+            fixture.shards.push(fixture.publisher(shard).start());
+        }
+        fixture
+    }
+
+    fn without_shards() -> Fixture {
+        Fixture {
+            shards: Vec::new(),
+            interest: Arc::new(Interest::new(2)),
+            metrics: Metrics::register(2),
+            admission: Admission::new(100),
+        }
+    }
+
+    fn publisher(&self, shard: usize) -> Publisher {
         let parts = PublisherParts {
             limits: Arc::new(Limits::default()),
-            metrics: metrics.clone(),
+            metrics: self.metrics.clone(),
             tracer: Arc::default(),
             attachments: Arc::new(Attachments::new(1)),
         };
-        let interest = Arc::new(Interest::new(2));
-        let admission = Admission::new(100);
-        let mut shards = Vec::new();
-        for shard in 0..2 {
-            let guard = CoreGuard {
-                actor: "publisher",
-                life: watch::channel(BusState::Running).0,
-                admission: admission.clone(),
-            };
-            shards.push(Publisher::new(shard, interest.clone(), &parts, guard).start());
-        }
-        Fixture {
-            shards,
-            interest,
-            metrics,
-            admission,
-        }
+        let guard = CoreGuard {
+            actor: "publisher",
+            life: watch::channel(BusState::Running).0,
+            admission: self.admission.clone(),
+        };
+        Publisher::new(shard, self.interest.clone(), &parts, guard)
     }
 
     fn reply<T>(&self) -> (Reply<T>, Answer<T>) {
@@ -66,17 +73,22 @@ impl Fixture {
             .await;
     }
 
-    /// Attaches a new subscriber to shard 0.
-    async fn attach(&self, id: u64) -> Arc<Outbox> {
+    /// Makes the outbox of a new subscriber of shard 0.
+    fn outbox(&self, id: u64) -> Arc<Outbox> {
         let options = SessionOptions::new(SubscriberKind::Local, "test");
-        let outbox = Outbox::new(
+        let metrics = self.metrics.clone();
+        Arc::new(Outbox::new(
             SubscriberId(id),
             0,
             &options,
-            self.metrics.clone(),
+            metrics,
             Arc::default(),
-        );
-        let outbox = Arc::new(outbox);
+        ))
+    }
+
+    /// Attaches a new subscriber to shard 0.
+    async fn attach(&self, id: u64) -> Arc<Outbox> {
+        let outbox = self.outbox(id);
         let (reply, attached) = self.reply();
         self.route(0, &outbox, SubscriberRequest::Attach(reply)).await;
         attached.await.unwrap();
@@ -124,8 +136,8 @@ impl Fixture {
         answer.await.unwrap()
     }
 
-    /// Fans this version of a resource out. Returns the number of notified subscribers.
-    async fn fan_out(&self, shard: usize, text: &str, version: u64) -> usize {
+    /// Makes the fan-out of this version of a resource, at the offset of the same number.
+    fn fan_out_of(&self, text: &str, version: u64) -> (FanOut, Answer<Result<Outcome, PublishError>>) {
         let updated_at = 7;
         let etag = Etag {
             version,
@@ -150,6 +162,12 @@ impl Fixture {
             list: None,
             completion: Arc::new(completion),
         };
+        (fan_out, answer)
+    }
+
+    /// Fans this version of a resource out. Returns the number of notified subscribers.
+    async fn fan_out(&self, shard: usize, text: &str, version: u64) -> usize {
+        let (fan_out, answer) = self.fan_out_of(text, version);
         self.send(shard, ShardRequest::FanOut(fan_out)).await;
         answer.await.unwrap().unwrap().notified
     }
