@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::Options;
 use crate::sockets::{
-    Case, FENCE, Kind, Plan, Running, Server, Streams, Trial, WATCHED, delivery_bytes, measure,
+    Case, FENCE, Kind, Plan, Running, Server, StreamPlan, Streams, Trial, WATCHED, delivery_bytes, measure,
 };
 use crate::support::{Column, Cpu, Spread, Table, Threads, quantile, resident_kib};
 
@@ -23,7 +23,7 @@ const CHANGES: usize = 10;
 const KINDS: [Kind; 3] = [Kind::Bare, Kind::BareStreams, Kind::TidingsStreams];
 
 /// The limits of the service, as high as they go.
-const SETTINGS: [(&str, &str); 3] = [
+pub(crate) const SETTINGS: [(&str, &str); 3] = [
     ("TIDINGS_HTTP__H2_STREAMS_MAX", "1000000"),
     ("TIDINGS_SESSION__STREAMS_MAX", "1000000"),
     ("TIDINGS_SESSION__MAX", "1000000"),
@@ -148,9 +148,15 @@ impl Fan {
             let server = Server::start(kind, delivery_bytes, &SETTINGS)?;
             server.create(&resources)?;
             empty_kib = resident_kib(server.pid())?;
-            let publisher = server.publisher()?;
+            let publishers = [server.publisher()?, server.publisher()?];
+            let plan = StreamPlan {
+                connections,
+                each,
+                shut: 0,
+                names: &|_| vec![WATCHED.to_owned()],
+            };
             let started = Instant::now();
-            let opened = Streams::open(&server.target()?, (connections, each), WATCHED, publisher)?;
+            let opened = Streams::open(&server.target()?, &plan, publishers)?;
             opened_in = started.elapsed();
             readers = Readers::Streams(Box::new((server, opened)));
         }

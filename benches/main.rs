@@ -12,6 +12,8 @@ mod publish;
 mod list;
 mod http;
 mod h2;
+mod million;
+mod floods;
 mod flat;
 mod scale;
 mod scope;
@@ -51,8 +53,10 @@ pub(crate) struct Options {
     rows: Vec<String>,
     /// The number of subscribers or connections, in place of a row's own.
     pub(crate) sessions: Option<usize>,
-    /// The number of connections that the streams of the row `h2` share, in place of its own.
+    /// The number of connections that the streams of the rows `h2` and `million` share, in place of its own.
     pub(crate) connections: Option<usize>,
+    /// The seconds of each flood of the row `floods`, in place of its own.
+    pub(crate) seconds: Option<u64>,
     /// Print one JSON object per line instead of tables.
     json: bool,
     /// True if `cargo bench` runs this program, rather than `cargo test --all-targets`.
@@ -69,6 +73,8 @@ const ROWS: &[Row] = &[
     ("list", list::run),
     ("http", http::run),
     ("h2", h2::run),
+    ("million", million::run),
+    ("floods", floods::run),
     ("memory", memory::run),
     ("flat", flat::run),
     ("scale", scale::run),
@@ -95,8 +101,8 @@ const ROWS: &[Row] = &[
     ("cluster-start", cluster::run_start),
 ];
 
-/// Rows that run only when they are named: they take minutes, or much of the disk.
-const BY_NAME: &[&str] = &["restore"];
+/// Rows that run only when they are named: they take minutes, much of the disk, or most of the memory.
+const BY_NAME: &[&str] = &["floods", "million", "restore"];
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -169,6 +175,7 @@ impl Options {
                 "--json" => options.json = true,
                 "--sessions" => options.sessions = Some(number(argument, rest.next())?),
                 "--connections" => options.connections = Some(number(argument, rest.next())?),
+                "--seconds" => options.seconds = Some(number(argument, rest.next())? as u64),
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
                 other => {
                     let rows: Vec<&str> = ROWS.iter().map(|(row, _)| *row).collect();

@@ -134,7 +134,7 @@ pub use mcp::{etag_tools, rmcp};
 pub use tidings_actors::{
     AskNewest, Batch, Block, Body, BoxFuture, Builder, Burst, Bus, CallContext, CallbackError, Cause, Change,
     ChangeKind, Checkpoint, Clock, Closed, Condition, Content, Descriptor, Digest, DrainReport, Drained,
-    EndReason, Etag, EtagCondition, EtagSet, Filter, InvalidEtag, InvalidOwner, InvalidPattern,
+    EndReason, Etag, EtagCondition, EtagSet, Filter, ForMany, InvalidEtag, InvalidOwner, InvalidPattern,
     InvalidPosition, InvalidUri, InvalidUriTemplate, KeptContent, KeptLine, Life, Limits, Line, LineState,
     Lineage, ListHash, ListKind, ListOutcome, LogLevel, LoggedChange, NotLatest, Notice, NoticeKind,
     OpenError, OutboxEntry, OutboxReader, Outcome, Owner, PATTERNS_MAX, Page, Position, Prompt,

@@ -37,7 +37,7 @@ pub use model::{
     SubscriptionAllowance, SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables,
 };
 pub use outbox::{Drained, OutboxEntry, OutboxReader, WriteProgress};
-pub use runtime::Shard;
+pub use runtime::{ForMany, Shard};
 pub use session::Session;
 pub use versions::{
     Batch, ChangeKind, Checkpoint, KeptContent, KeptLine, LoggedChange, Record, Store, StoreState,

@@ -39,7 +39,7 @@ use crate::model::{
     EndReason, ListHash, ListKind, MonotonicMillis, Notice, Position, SessionOptions, SubscriberId,
     SubscriberKind, SubscriberRef, Viewer,
 };
-use crate::runtime::Tracer;
+use crate::runtime::{ForMany, Tracer};
 
 /// The characters of a client's name that are kept.
 const CLIENT_LEN_MAX: usize = 200;
@@ -86,18 +86,19 @@ struct OutboxState {
 }
 
 impl OutboxState {
-    /// Wakes the reader that is handed entries.
-    fn wake(&mut self) {
-        if let Some(reader) = self.readers.newest_mut()
-            && let Some(waker) = reader.waker.take()
+    /// Wakes the reader that is handed entries. It keeps its waker, since one more costs more than to wake in
+    /// vain.
+    fn wake(&self) {
+        if let Some(reader) = self.readers.newest()
+            && let Some(waker) = &reader.waker
         {
-            waker.wake();
+            waker.wake_by_ref();
         }
     }
 
-    fn wake_all(&mut self) {
-        let wakers = self.readers.iter_mut().flat_map(|reader| reader.waker.take());
-        wakers.for_each(Waker::wake);
+    fn wake_all(&self) {
+        let wakers = self.readers.iter().flat_map(|reader| &reader.waker);
+        wakers.for_each(Waker::wake_by_ref);
     }
 }
 
@@ -280,11 +281,17 @@ impl Outbox {
             return MarkResult::Ignored;
         }
         let marked = mark(&mut state.set);
-        // A reader is woken by the first entry only: it takes all that are pending when it runs.
-        if marked == MarkResult::New && state.set.pending() == 1 {
-            state.pending_since = Some(now);
-            state.stall_start = now;
-            state.wake();
+        if marked == MarkResult::New {
+            let is_first = state.set.pending() == 1;
+            if is_first {
+                state.pending_since = Some(now);
+                state.stall_start = now;
+            }
+            // A reader takes all entries that are pending when it runs, but it may wait among very many for
+            // the first one.
+            if is_first || !ForMany::is_under_way() {
+                state.wake();
+            }
         }
         state.conflated += u64::from(marked == MarkResult::Conflated);
         marked
@@ -434,7 +441,7 @@ fn shorten_client(name: &Arc<str>) -> Arc<str> {
 mod tests {
     use super::*;
     use crate::model::{Cause, Etag, ResourceUri};
-    use std::task::{Context, Poll};
+    use std::task::{Context, Poll, Wake};
     use std::time::Instant;
 
     fn outbox() -> (Arc<Outbox>, SlotId) {
@@ -447,8 +454,20 @@ mod tests {
         (outbox, slot)
     }
 
+    #[derive(Default)]
+    struct CountWakes(AtomicUsize);
+
+    impl Wake for CountWakes {
+        fn wake(self: Arc<CountWakes>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn notice(version: u64) -> Arc<Notice> {
-        let uri = ResourceUri::new("demo://a").unwrap();
+        notice_of(ResourceUri::new("demo://a").unwrap(), version)
+    }
+
+    fn notice_of(uri: ResourceUri, version: u64) -> Arc<Notice> {
         let position = Position {
             epoch: 9,
             offset: version,
@@ -484,6 +503,32 @@ mod tests {
         drop(new);
         outbox.mark(slot, &notice(2), MonotonicMillis::now());
         assert_eq!(poll(&mut old).1, [2]);
+    }
+
+    #[test]
+    fn reader_that_waits_is_woken_again_for_few_alone() {
+        let (outbox, slot) = outbox();
+        let uri = ResourceUri::new("demo://b").unwrap();
+        let (other, _) = outbox.with(|set| set.subscribe(&uri, Etag::UNKNOWN, 0));
+        let mut reader = OutboxReader::open(outbox.clone(), 8);
+        let wakes = Arc::new(CountWakes::default());
+        let waker = Waker::from(wakes.clone());
+        assert!(
+            reader
+                .poll_drain(&mut Context::from_waker(&waker), |_| {})
+                .is_pending()
+        );
+        let now = MonotonicMillis::now();
+        let many = ForMany::begin();
+        outbox.mark(slot, &notice(1), now);
+        outbox.mark(slot, &notice(2), now);
+        outbox.mark(other, &notice_of(uri.clone(), 3), now);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        drop(many);
+        let uri = ResourceUri::new("demo://c").unwrap();
+        let (few, _) = outbox.with(|set| set.subscribe(&uri, Etag::UNKNOWN, 0));
+        outbox.mark(few, &notice_of(uri, 4), now);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -87,6 +87,10 @@ impl Server {
         self.server.pid()
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
     /// Returns the request that changes `name` to `state`.
     pub(crate) fn publication(&self, name: &str, state: &str) -> anyhow::Result<Vec<u8>> {
         let target = self.target_of(OPS)?;

@@ -10,12 +10,14 @@
 //!
 //! The service cannot tell them apart: a request has the same extensions, and an answer counts the same.
 
+mod begun;
 mod first_bytes;
 mod http1;
 mod http2;
 mod http2_body;
 mod http2_streams;
 mod request_tasks;
+mod woken_tasks;
 
 use std::io;
 use std::net::SocketAddr;

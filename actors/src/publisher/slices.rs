@@ -17,10 +17,14 @@ use super::{Member, Publisher};
 use crate::messages::FanOut;
 use crate::metrics::Limit;
 use crate::outbox::{AudienceHashes, Outbox};
+use crate::runtime::ForMany;
 
 /// The subscribers that are marked before the thread serves its streams: a few milliseconds. A change for no
 /// more of them is told at once.
 const SLICE: usize = 16_384;
+
+/// The subscribers of a shard up to which a change is one for few, whose readers have their turn before others.
+const FEW_MAX: usize = 256;
 
 /// The most changes that are told in slices at a time. The oldest is told to its end when another one comes.
 const UNFINISHED_MAX: usize = 16;
@@ -69,7 +73,8 @@ impl SlicedFanOut {
 impl Publisher {
     /// Tells a change to its subscribers: at once if they are few, else in slices.
     pub(super) fn fan_out(&mut self, mut fan_out: FanOut) {
-        if self.count_wanting(&fan_out) > self.slices.len {
+        let wanting = self.count_wanting(&fan_out);
+        if wanting > self.slices.len {
             self.separate(&mut fan_out);
             return self.begin_slices(fan_out);
         }
@@ -78,6 +83,7 @@ impl Publisher {
                 self.catch_up_member(member);
             }
         }
+        let _many = (wanting > FEW_MAX).then(ForMany::begin);
         self.tell_all(fan_out);
     }
 
@@ -147,6 +153,7 @@ impl Publisher {
         let Some(mut change) = self.slices.unfinished.pop_front() else {
             return;
         };
+        let _many = ForMany::begin();
         let mut count = MarkCounts::now();
         let rest = change.left.len().saturating_sub(self.slices.len);
         for member in change.left.split_off(rest) {

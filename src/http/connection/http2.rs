@@ -38,6 +38,7 @@ use crate::config::HttpConfig;
 use crate::http::problem::ProblemKind;
 use crate::http::server::RequestService;
 use crate::http::stream_handover::StreamHandover;
+use crate::http::unread::RequestBody;
 use crate::http::write_deadline::{WriteDeadline, is_write_timeout};
 use crate::metrics::{self, Limit, Path};
 
@@ -87,7 +88,7 @@ where
         config,
     );
     let service = Http2Service {
-        service: RefCell::new(context.service),
+        service: Rc::new(RefCell::new(context.service)),
         peer,
         streams: streams.clone(),
         permit,
@@ -212,7 +213,7 @@ fn is_flood(error: &hyper::Error) -> bool {
 /// The server's service, with the facts of one connection that requests carry along.
 struct Http2Service<S> {
     /// Called with `&mut`, but only until it returns its future, so never twice at once.
-    service: RefCell<S>,
+    service: Rc<RefCell<S>>,
     peer: Peer,
     streams: Rc<Http2Streams>,
     permit: ConnectionPermit,
@@ -221,7 +222,7 @@ struct Http2Service<S> {
 impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Service<S> {
     type Response = Response<Http2Body<S::Body>>;
     type Error = Infallible;
-    type Future = Http2Answer<S::Future>;
+    type Future = Http2Answer<S>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let state = self.streams.begin();
@@ -243,13 +244,15 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
         let answer = match state.has_place() {
             true => {
                 let body = state.unread().lend(&head.headers, body);
-                let request = Request::from_parts(head, body);
-                Answering::Service(self.service.borrow_mut().call(request))
+                Answering::Waiting(Some(Box::new(Beginning {
+                    request: Request::from_parts(head, body),
+                    service: self.service.clone(),
+                })))
             }
             false => {
                 // Before the service is called, which holds memory for every request.
                 metrics::limit_reached(Limit::Http2Requests);
-                Answering::Refused(too_many_requests(head.uri.path()))
+                Answering::Refused(Box::new(too_many_requests(head.uri.path())))
             }
         };
         Http2Answer {
@@ -280,51 +283,75 @@ fn name_host(uri: &Uri, headers: &mut HeaderMap) {
 }
 
 /// The answer to one request, which is counted when it is there.
-struct Http2Answer<F> {
+struct Http2Answer<S: RequestService> {
     path: Path,
     /// True if the answer is one without its body.
     is_head: bool,
     state: Rc<RequestState>,
     handover: StreamHandover,
-    answer: Answering<F>,
+    answer: Answering<S>,
 }
 
-/// The source of an answer.
-enum Answering<F> {
-    Service(F),
-    Refused(Response<Bytes>),
+/// The source of an answer. What is large is boxed, since the place of this is kept while a stream is open.
+enum Answering<S: RequestService> {
+    /// The request waits for its turn, until the service, which holds more memory for it, is called.
+    Waiting(Option<Box<Beginning<S>>>),
+    Service(S::Future),
+    Refused(Box<Response<Bytes>>),
 }
 
-impl<F, B> Future for Http2Answer<F>
-where
-    F: Future<Output = Result<Response<B>, Infallible>> + Unpin,
-    B: Body<Data = Bytes>,
-{
-    type Output = Result<Response<Http2Body<B>>, Infallible>;
+/// A request and the service to call with it.
+struct Beginning<S> {
+    request: Request<RequestBody>,
+    service: Rc<RefCell<S>>,
+}
+
+impl<S: RequestService> Beginning<S> {
+    fn call(self) -> S::Future {
+        self.service.borrow_mut().call(self.request)
+    }
+}
+
+impl<S: RequestService> Http2Answer<S> {
+    /// Calls the service once, and polls it for the response.
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Response<Http2Body<S::Body>>> {
+        if let Answering::Waiting(beginning) = &mut self.answer
+            && let Some(beginning) = beginning.take()
+        {
+            self.state.begun();
+            self.answer = Answering::Service(beginning.call());
+        }
+        let response = match &mut self.answer {
+            Answering::Service(answer) => {
+                let Ok(response) = ready!(Pin::new(answer).poll(cx));
+                response
+            }
+            Answering::Refused(response) => {
+                let of_bytes = |body| Http2Body::of_bytes(body, self.state.clone());
+                return Poll::Ready(std::mem::take(&mut **response).map(of_bytes));
+            }
+            Answering::Waiting(_) => return Poll::Pending,
+        };
+        let (mut head, body) = response.into_parts();
+        let body = match self.handover.take_with_head() {
+            Some(stream) => {
+                // It says what holds for HTTP/1.1: that the connection ends with the stream.
+                head.headers.remove(header::CONNECTION);
+                Http2Body::of_stream(stream, self.state.clone())
+            }
+            None => Http2Body::new(body, self.state.clone()),
+        };
+        Poll::Ready(Response::from_parts(head, body))
+    }
+}
+
+impl<S: RequestService> Future for Http2Answer<S> {
+    type Output = Result<Response<Http2Body<S::Body>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let counted = self.get_mut();
-        let state = &counted.state;
-        let (mut head, mut body) = match &mut counted.answer {
-            Answering::Service(answer) => {
-                let Ok(response) = ready!(Pin::new(answer).poll(cx));
-                let (mut head, body) = response.into_parts();
-                let body = match counted.handover.take_with_head() {
-                    Some(stream) => {
-                        // It says what holds for HTTP/1.1: that the connection ends with the stream.
-                        head.headers.remove(header::CONNECTION);
-                        Http2Body::of_stream(stream, state.clone())
-                    }
-                    None => Http2Body::new(body, state.clone()),
-                };
-                (head, body)
-            }
-            Answering::Refused(response) => {
-                let (head, body) = std::mem::take(response).into_parts();
-                (head, Http2Body::of_bytes(body, state.clone()))
-            }
-        };
-        state.answered(counted.path, head.status);
+        let (mut head, mut body) = ready!(counted.poll_response(cx)).into_parts();
+        counted.state.answered(counted.path, head.status);
         // The library does so in HTTP/1.1 alone.
         if counted.is_head {
             if let Some(length) = body.size_hint().exact()

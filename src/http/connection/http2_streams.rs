@@ -15,6 +15,7 @@ use hyper::rt::Executor;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::begun::Begun;
 use super::request_tasks::NewTasks;
 use crate::WriteProgress;
 use crate::config::HttpConfig;
@@ -87,6 +88,7 @@ impl Http2Streams {
         let state = Rc::new(RequestState {
             streams: self.clone(),
             place: RefCell::new(self.places.clone().try_acquire_owned().ok()),
+            begun: RefCell::default(),
             progress: Arc::default(),
             handed: Cell::default(),
             is_answered: Cell::default(),
@@ -147,6 +149,8 @@ pub(super) struct RequestState {
     streams: Rc<Http2Streams>,
     /// Given back with the answer, or when a request ends without one.
     place: RefCell<Option<OwnedSemaphorePermit>>,
+    /// Set while the service answers.
+    begun: RefCell<Option<Begun>>,
     progress: Arc<WriteProgress>,
     /// The bytes of the frame that the library has taken from the body and not handed on.
     handed: Cell<usize>,
@@ -190,11 +194,17 @@ impl RequestState {
         self.turn.get()
     }
 
+    /// Notes that the service is called with the request.
+    pub(super) fn begun(&self) {
+        self.begun.replace(Some(Begun::new()));
+    }
+
     /// Counts the answer to the request.
     pub(super) fn answered(&self, path: Path, status: StatusCode) {
         self.is_answered.set(true);
         // A stream has its own limits from here on.
         self.place.take();
+        self.begun.take();
         self.streams.metrics.answered(path, status);
     }
 

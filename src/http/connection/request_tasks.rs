@@ -4,24 +4,43 @@
 //! scheduled by itself, and each would wake the connection to write its few bytes. Here the first one wakes
 //! the connection, which polls them in turns and writes the frames of a turn together.
 //!
-//! A turn is short, so that other connections of the thread are not kept waiting, and takes from both ends of
-//! the list: those that have waited longest, so that none is left behind, and those that were woken last, so
-//! that a change for few is told while one for very many is still on its way.
+//! A turn is short, so that other connections of the thread are not kept waiting, and shorter while many of
+//! them have more to do than a turn. It has its share of the streams of a change for few ([`WokenTasks`]).
+//!
+//! New requests begin a few in each turn, after those that are under way, and while few of the thread wait
+//! for their answers ([`Begun`]).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
+use tokio::time::{Sleep, sleep};
 use tracing::error;
 
-/// The tasks that are polled before the connection writes and others of its thread have their turn.
-const TURN: usize = 64;
+use super::begun::{Begun, PATIENCE, WaitingMark};
+use super::woken_tasks::{TaskWaker, WokenTasks};
+
+/// The most tasks that are polled before the connection writes and others of its thread have their turn, and
+/// the fewest.
+const TURN_MAX: usize = 64;
+const TURN_MIN: usize = 16;
+
+/// The tasks that the connections of a thread poll in a round of turns, if each has one of `TURN_MIN` or more:
+/// some ten milliseconds.
+const ROUND: usize = 4_096;
+
+/// The requests that begin in one turn.
+const BEGINNINGS: usize = 16;
+
+thread_local! {
+    /// The connections of the thread that have more to do than a turn.
+    static BUSY: Cell<usize> = const { Cell::new(0) };
+}
 
 /// A task of a request.
 pub(super) type RequestTask = Pin<Box<dyn Future<Output = ()>>>;
@@ -41,9 +60,15 @@ impl NewTasks {
 pub(super) struct RequestTasks {
     new: NewTasks,
     tasks: Slab<HeldTask>,
+    /// The places of the tasks that were not polled yet.
+    beginning: VecDeque<usize>,
+    /// True while those wait for room.
+    waits: WaitingMark,
+    /// The time after which they are looked at again without room.
+    patience: Option<Pin<Box<Sleep>>>,
     woken: Arc<WokenTasks>,
-    /// True if the next task is the one that was woken last.
-    takes_last: bool,
+    /// True if this connection counts as busy.
+    is_busy: bool,
 }
 
 struct HeldTask {
@@ -57,44 +82,80 @@ impl RequestTasks {
         RequestTasks {
             new,
             tasks: Slab::new(),
+            beginning: VecDeque::new(),
+            waits: WaitingMark::default(),
+            patience: None,
             woken: Arc::default(),
-            takes_last: false,
+            is_busy: false,
         }
     }
 
-    /// Polls tasks that began or were woken, as many as a turn has. Returns true if there was one, so that
-    /// the connection may have more to write.
+    /// Polls tasks that were woken or begin, as many as a turn has. Returns true if there was one, so that the
+    /// connection may have more to write.
     pub(super) fn poll_turn(&mut self) -> bool {
-        self.begin_new();
+        self.take_new();
         let mut polled = false;
-        for _ in 0..TURN {
-            self.takes_last = !self.takes_last;
-            let Some(woken) = self.woken.take(self.takes_last) else {
+        for _ in 0..turn() {
+            let Some(woken) = self.woken.take() else {
                 break;
             };
             polled = true;
             self.poll_task(woken.key);
         }
-        polled
+        self.begin_some() || polled
+    }
+
+    /// Begins requests, as many as a turn has. Returns true if there was one.
+    fn begin_some(&mut self) -> bool {
+        let waiting = self.beginning.len();
+        if waiting == 0 {
+            return false;
+        }
+        let is_stuck = !Begun::has_room() && Begun::is_stuck();
+        for _ in 0..BEGINNINGS.min(waiting) {
+            if !(is_stuck || Begun::has_room()) {
+                break;
+            }
+            if let Some(key) = self.beginning.pop_front() {
+                self.poll_task(key);
+            }
+        }
+        self.beginning.len() < waiting
     }
 
     /// Has the task of the connection woken for the next turn: at once if tasks wait for it.
-    pub(super) fn wait(&mut self, cx: &Context<'_>) {
-        self.begin_new();
-        self.woken.wait(cx);
+    pub(super) fn wait(&mut self, cx: &mut Context<'_>) {
+        self.take_new();
+        if self.beginning.is_empty() {
+            self.patience = None;
+        } else if Begun::has_room() {
+            cx.waker().wake_by_ref();
+        } else {
+            Begun::wait(cx.waker(), &self.waits);
+            self.wait_for_patience(cx);
+        }
+        let is_busy = self.woken.wait(cx);
+        self.set_busy(is_busy);
     }
 
-    fn begin_new(&mut self) {
+    fn wait_for_patience(&mut self, cx: &mut Context<'_>) {
+        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        if patience.as_mut().poll(cx).is_ready() {
+            self.patience = None;
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    fn set_busy(&mut self, is_busy: bool) {
+        let was_busy = std::mem::replace(&mut self.is_busy, is_busy);
+        BUSY.set(BUSY.get() + usize::from(is_busy) - usize::from(was_busy));
+    }
+
+    fn take_new(&mut self) {
         for task in self.new.0.take() {
             let entry = self.tasks.vacant_entry();
-            let woken = Arc::new(TaskWaker {
-                key: entry.key(),
-                is_woken: AtomicBool::new(false),
-                list: self.woken.clone(),
-            });
-            let waker = Waker::from(woken);
-            // A task is polled for the first time like one that was woken.
-            waker.wake_by_ref();
+            let waker = TaskWaker::of(entry.key(), &self.woken);
+            self.beginning.push_back(entry.key());
             entry.insert(HeldTask { task, waker });
         }
     }
@@ -122,83 +183,24 @@ impl RequestTasks {
     }
 }
 
-/// The tasks that were woken, in that order.
-#[derive(Default)]
-struct WokenTasks(Mutex<Woken>);
-
-#[derive(Default)]
-struct Woken {
-    tasks: VecDeque<Arc<TaskWaker>>,
-    /// The task of the connection, while it waits.
-    connection: Option<Waker>,
-}
-
-/// Wakes one task.
-struct TaskWaker {
-    /// Its place in the set.
-    key: usize,
-    /// True while it is in the list.
-    is_woken: AtomicBool,
-    list: Arc<WokenTasks>,
-}
-
-impl WokenTasks {
-    fn lock(&self) -> MutexGuard<'_, Woken> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a task from the list.
-    fn take(&self, last: bool) -> Option<Arc<TaskWaker>> {
-        let mut woken = self.lock();
-        let task = match last {
-            true => woken.tasks.pop_back(),
-            false => woken.tasks.pop_front(),
-        };
-        match &task {
-            // Before it is polled, so that it can be woken meanwhile.
-            Some(task) => task.is_woken.store(false, Ordering::Release),
-            // The room of a change for many is not kept until the next one.
-            None => woken.tasks.shrink_to(TURN),
-        }
-        task
-    }
-
-    fn wait(&self, cx: &Context<'_>) {
-        let mut woken = self.lock();
-        match woken.tasks.is_empty() {
-            true => woken.connection = Some(cx.waker().clone()),
-            false => cx.waker().wake_by_ref(),
-        }
+impl Drop for RequestTasks {
+    fn drop(&mut self) {
+        self.set_busy(false);
     }
 }
 
-impl Wake for TaskWaker {
-    fn wake(self: Arc<TaskWaker>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<TaskWaker>) {
-        // In the list once, however often it is woken before its turn.
-        if self.is_woken.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let connection = {
-            let mut woken = self.list.lock();
-            woken.tasks.push_back(self.clone());
-            woken.connection.take()
-        };
-        // Without the lock, which the connection may take at once.
-        if let Some(connection) = connection {
-            connection.wake();
-        }
-    }
+/// The number of woken tasks that a connection polls in its turn.
+fn turn() -> usize {
+    (ROUND / BUSY.get().max(1)).clamp(TURN_MIN, TURN_MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ForMany;
     use std::future::{pending, poll_fn};
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
 
     #[derive(Default)]
     struct CountWakes(AtomicUsize);
@@ -251,8 +253,8 @@ mod tests {
         let mut scene = Scene::of(1_000);
         let wakes = Arc::new(CountWakes::default());
         let waker = Waker::from(wakes.clone());
-        let cx = Context::from_waker(&waker);
-        scene.tasks.wait(&cx);
+        let mut cx = Context::from_waker(&waker);
+        scene.tasks.wait(&mut cx);
         for number in (0..1_000).chain(0..1_000) {
             scene.wake(number);
         }
@@ -261,36 +263,91 @@ mod tests {
         while scene.tasks.poll_turn() {
             turns += 1;
         }
-        assert_eq!(turns, 1_000_usize.div_ceil(TURN));
+        assert_eq!(turns, 1_000_usize.div_ceil(TURN_MAX));
         let mut polled = scene.polled.take();
         polled.sort_unstable();
         assert!(polled.into_iter().eq(0..1_000));
     }
 
     #[test]
-    fn task_woken_last_is_polled_in_the_next_turn() {
+    fn task_woken_for_few_is_polled_in_the_next_turn() {
         let mut scene = Scene::of(1_000);
-        (0..999).for_each(|number| scene.wake(number));
-        scene.tasks.poll_turn();
-        scene.wake(999);
-        scene.polled.take();
+        {
+            let _many = ForMany::begin();
+            (0..1_000).for_each(|number| scene.wake(number));
+        }
+        // Again, for a change for few.
+        (0..3).for_each(|_| scene.wake(500));
         scene.tasks.poll_turn();
         let polled = scene.polled.take();
-        assert!(polled[..2].contains(&999), "{polled:?}");
-        // Those that wait longest have every second place.
-        assert!(polled.contains(&(TURN / 2)), "{polled:?}");
+        assert!(polled[..2].contains(&500), "{polled:?}");
+        // The others go on in their order.
+        assert!(polled.contains(&(TURN_MAX - 2)), "{polled:?}");
+        while scene.tasks.poll_turn() {}
+        assert_eq!(
+            scene.polled.take().len() + polled.len(),
+            1_000,
+            "each is polled once"
+        );
+        scene.wake(500);
+        assert!(scene.tasks.poll_turn());
+        assert_eq!(scene.polled.take(), [500]);
     }
 
     #[test]
     fn tasks_left_over_wake_the_connection_at_once() {
-        let mut scene = Scene::of(TURN + 1);
-        (0..=TURN).for_each(|number| scene.wake(number));
+        let mut scene = Scene::of(TURN_MAX + 1);
+        (0..=TURN_MAX).for_each(|number| scene.wake(number));
         scene.tasks.poll_turn();
         let wakes = Arc::new(CountWakes::default());
         scene
             .tasks
-            .wait(&Context::from_waker(&Waker::from(wakes.clone())));
+            .wait(&mut Context::from_waker(&Waker::from(wakes.clone())));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn turns_are_shorter_while_many_are_busy() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut scenes = Vec::new();
+        for _ in 0..ROUND / 32 {
+            let mut scene = Scene::of(TURN_MAX + 1);
+            (0..=TURN_MAX).for_each(|number| scene.wake(number));
+            scene.tasks.wait(&mut cx);
+            scenes.push(scene);
+        }
+        for expected in [32, 32] {
+            scenes[0].tasks.poll_turn();
+            assert_eq!(scenes[0].polled.take().len(), expected);
+        }
+        scenes.truncate(1);
+        scenes[0].tasks.poll_turn();
+        assert_eq!(scenes[0].polled.take().len(), 1);
+        scenes[0].tasks.wait(&mut cx);
+        assert_eq!(BUSY.get(), 0);
+    }
+
+    #[test]
+    fn requests_begin_a_few_in_each_turn() {
+        let mut scene = Scene::of(1);
+        for number in 1..=BEGINNINGS + 1 {
+            let polled = scene.polled.clone();
+            scene.new.push(Box::pin(poll_fn(move |_| {
+                polled.borrow_mut().push(number);
+                Poll::Pending
+            })));
+        }
+        scene.wake(0);
+        // Those that are under way have their part first.
+        scene.tasks.poll_turn();
+        assert_eq!(scene.polled.take(), (0..=BEGINNINGS).collect::<Vec<_>>());
+        let wakes = Arc::new(CountWakes::default());
+        scene
+            .tasks
+            .wait(&mut Context::from_waker(&Waker::from(wakes.clone())));
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        scene.tasks.poll_turn();
+        assert_eq!(scene.polled.take(), [BEGINNINGS + 1]);
     }
 
     #[test]

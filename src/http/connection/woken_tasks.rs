@@ -1,0 +1,129 @@
+//! The tasks of one HTTP/2 connection that were woken.
+//!
+//! A change for very many wakes all streams of a connection, and a change for few, made meanwhile, must not
+//! stand behind it. So there are two lists, of those that were woken for many and of the others, each in the
+//! order of the wakes, and every second task that is taken is of the one or the other.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
+
+use crate::ForMany;
+
+/// The entries for which a list keeps room after a change for many.
+const ROOM_KEPT: usize = 64;
+
+/// The tasks that were woken.
+#[derive(Default)]
+pub(super) struct WokenTasks(Mutex<Woken>);
+
+#[derive(Default)]
+struct Woken {
+    few: VecDeque<Arc<TaskWaker>>,
+    many: VecDeque<Arc<TaskWaker>>,
+    /// True if the next one is taken of the many.
+    takes_many: bool,
+    /// The task of the connection, while it waits.
+    connection: Option<Waker>,
+}
+
+impl Woken {
+    fn pop(&mut self) -> Option<Arc<TaskWaker>> {
+        self.takes_many = !self.takes_many;
+        match self.takes_many {
+            true => self.many.pop_front().or_else(|| self.few.pop_front()),
+            false => self.few.pop_front().or_else(|| self.many.pop_front()),
+        }
+    }
+}
+
+/// Wakes one task.
+pub(super) struct TaskWaker {
+    /// Its place in the set.
+    pub(super) key: usize,
+    /// [`ASLEEP`], [`IN_MANY`] or [`IN_FEW`].
+    state: AtomicU8,
+    list: Arc<WokenTasks>,
+}
+
+/// It was polled after it was last woken.
+const ASLEEP: u8 = 0;
+/// It is among the tasks that were woken for many.
+const IN_MANY: u8 = 1;
+/// It is among the others, and may have an entry among the many that counts for nothing.
+const IN_FEW: u8 = 2;
+
+impl WokenTasks {
+    fn lock(&self) -> MutexGuard<'_, Woken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a task from the lists.
+    pub(super) fn take(&self) -> Option<Arc<TaskWaker>> {
+        let mut woken = self.lock();
+        while let Some(task) = woken.pop() {
+            // Before it is polled, so that it can be woken meanwhile. Where it was polled by its other entry,
+            // this one is left behind.
+            if task.state.swap(ASLEEP, Ordering::AcqRel) != ASLEEP {
+                return Some(task);
+            }
+        }
+        // The room of a change for many is not kept until the next one.
+        woken.few.shrink_to(ROOM_KEPT);
+        woken.many.shrink_to(ROOM_KEPT);
+        None
+    }
+
+    /// Has the task of the connection woken with the next task. Returns true, and wakes it at once, if there
+    /// are some already.
+    pub(super) fn wait(&self, cx: &Context<'_>) -> bool {
+        let mut woken = self.lock();
+        if woken.few.is_empty() && woken.many.is_empty() {
+            woken.connection = Some(cx.waker().clone());
+            return false;
+        }
+        cx.waker().wake_by_ref();
+        true
+    }
+}
+
+impl TaskWaker {
+    /// Makes the waker of the task at a place.
+    pub(super) fn of(key: usize, list: &Arc<WokenTasks>) -> Waker {
+        Waker::from(Arc::new(TaskWaker {
+            key,
+            state: AtomicU8::new(ASLEEP),
+            list: list.clone(),
+        }))
+    }
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<TaskWaker>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<TaskWaker>) {
+        let state = match ForMany::is_under_way() {
+            true => IN_MANY,
+            false => IN_FEW,
+        };
+        // In each list once at most, however often it is woken before its turn.
+        if self.state.fetch_max(state, Ordering::AcqRel) >= state {
+            return;
+        }
+        let connection = {
+            let mut woken = self.list.lock();
+            match state {
+                IN_MANY => woken.many.push_back(self.clone()),
+                _ => woken.few.push_back(self.clone()),
+            }
+            woken.connection.take()
+        };
+        // Without the lock, which the connection may take at once.
+        if let Some(connection) = connection {
+            connection.wake();
+        }
+    }
+}
