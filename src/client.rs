@@ -7,6 +7,7 @@
 // queue holds the newest value per resource, so a slow reader costs one entry per resource and loses no
 // resource.
 
+mod missing_answers;
 mod error;
 pub(crate) mod error_output;
 mod handshake;
@@ -36,6 +37,8 @@ pub use error::{ConnectError, WatchError};
 pub(crate) use error::{has_too_long_answer, refused_status};
 #[cfg(feature = "service")]
 pub(crate) use handshake::{HttpConnection, initialize_error};
+#[cfg(feature = "service")]
+pub(crate) use missing_answers::MissingAnswers;
 pub use oauth::OAuthClient;
 pub use options::WatchOptions;
 pub use strategy::WatchStrategy;

@@ -21,6 +21,7 @@ mod connect;
 mod connection;
 mod call;
 mod capabilities;
+mod client_log_level;
 mod own_speaker;
 mod speakers;
 mod task_ids;
@@ -37,6 +38,7 @@ mod merged_info;
 mod merged;
 mod change_notices;
 mod upstream;
+mod announcements;
 mod watcher;
 mod followers;
 

@@ -24,6 +24,8 @@ use super::inbox::Inbox;
 use super::inbox::Signal;
 use super::known_etags::{EtagTransport, ListenEtags};
 use super::link::{ANSWER_TIMEOUT, Link, LinkSignals, Lost, no_answer};
+#[cfg(feature = "service")]
+use super::missing_answers::MissingAnswers;
 use super::options::WatchOptions;
 use super::strategy::WatchStrategy;
 use super::stream_monitor::{MonitoredClient, StreamState};
@@ -146,13 +148,26 @@ impl HttpConnection {
         url: &str,
         credentials: &Credentials,
     ) -> Result<HttpConnection, ConnectError> {
-        // The variant can be made without this check.
-        Target::http(url)?;
-        // Here, since a handshake has little time and a user may have to be asked.
-        credentials.prepare().await.map_err(ConnectError::Credentials)?;
-        let inbox = Arc::new(Inbox::new());
-        let client = MonitoredClient::new(url, inbox.clone(), credentials)
-            .map_err(|error| transport_error(target, &error))?;
+        let (client, inbox) = http_client(target, url, credentials).await?;
+        Ok(HttpConnection::over(url, client, inbox))
+    }
+
+    /// Makes the transport, over which requests are answered whose streams have no answer.
+    ///
+    /// # Errors
+    /// As for [`prepare`](HttpConnection::prepare).
+    #[cfg(feature = "service")]
+    pub(crate) async fn prepare_shared(
+        target: &Target,
+        url: &str,
+        credentials: &Credentials,
+        answers: MissingAnswers,
+    ) -> Result<HttpConnection, ConnectError> {
+        let (client, inbox) = http_client(target, url, credentials).await?;
+        Ok(HttpConnection::over(url, client.answering(answers), inbox))
+    }
+
+    fn over(url: &str, client: MonitoredClient, inbox: Arc<Inbox>) -> HttpConnection {
         let mut config = StreamableHttpClientTransportConfig::with_uri(url)
             .reinit_on_expired_session(false)
             .max_concurrent_requests(REQUESTS_MAX);
@@ -160,11 +175,11 @@ impl HttpConnection {
         config.retry_config = Arc::new(FixedInterval::default());
         let stream = client.stream();
         let transport = StreamableHttpClientTransport::with_client(client, config);
-        Ok(HttpConnection {
+        HttpConnection {
             transport,
             inbox,
             stream,
-        })
+        }
     }
 
     /// Returns the transport, and the fate of the stream of notifications.
@@ -176,6 +191,22 @@ impl HttpConnection {
         };
         (self.transport, stream)
     }
+}
+
+/// Makes the HTTP client, once the credentials are there, and the inbox to which it reports.
+async fn http_client(
+    target: &Target,
+    url: &str,
+    credentials: &Credentials,
+) -> Result<(MonitoredClient, Arc<Inbox>), ConnectError> {
+    // The variant can be made without this check.
+    Target::http(url)?;
+    // Here, since a handshake has little time and a user may have to be asked.
+    credentials.prepare().await.map_err(ConnectError::Credentials)?;
+    let inbox = Arc::new(Inbox::new());
+    let client = MonitoredClient::new(url, inbox.clone(), credentials)
+        .map_err(|error| transport_error(target, &error))?;
+    Ok((client, inbox))
 }
 
 /// The stream on which a server of an older revision sends notifications.
@@ -192,9 +223,17 @@ impl NoticeStream {
         has_stream(self.stream.clone()).await;
     }
 
-    /// Waits for its loss, with which the session is lost.
-    pub(crate) async fn lost(&self) {
-        while !matches!(self.inbox.next().await, Signal::Lost(_)) {}
+    /// Waits for its loss, with which the session is lost. Calls `missed` whenever notifications may have
+    /// been missed before.
+    pub(crate) async fn lost(&self, missed: impl Fn()) {
+        loop {
+            match self.inbox.next().await {
+                Signal::Lost(_) => return,
+                Signal::Gap => missed(),
+                // The gateway hears them elsewhere.
+                Signal::Updated(..) | Signal::List(_) => {}
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use rmcp::model::ClientJsonRpcMessage;
+use rmcp::model::{ClientJsonRpcMessage, RequestId};
 use rmcp::transport::common::client_side_sse::BoxedSseResponse;
 use rmcp::transport::streamable_http_client::{
     StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::error::{carried, reason, refusal};
 use super::inbox::Inbox;
+use super::missing_answers::{MissingAnswers, answered, answering};
 use crate::credentials::{Credentials, RENEWALS_MAX};
 use crate::http_client;
 
@@ -48,6 +49,8 @@ pub(crate) struct MonitoredClient {
     credentials: Credentials,
     inbox: Arc<Inbox>,
     stream: watch::Sender<StreamState>,
+    /// The answers to requests whose streams have none; without them rmcp ends the connection.
+    answers: Option<Arc<MissingAnswers>>,
 }
 
 impl MonitoredClient {
@@ -65,7 +68,17 @@ impl MonitoredClient {
             credentials: credentials.clone(),
             inbox,
             stream,
+            answers: None,
         })
+    }
+
+    /// Has requests answered whose streams have no answer.
+    #[cfg(feature = "service")]
+    pub(super) fn answering(self, answers: MissingAnswers) -> MonitoredClient {
+        MonitoredClient {
+            answers: Some(Arc::new(answers)),
+            ..self
+        }
     }
 
     /// Returns the state of the stream as it changes.
@@ -125,6 +138,29 @@ impl MonitoredClient {
     }
 }
 
+/// Returns the response to a request as one that answers it in any case.
+fn answered_response(
+    response: Outcome<StreamableHttpPostResponse>,
+    request: &RequestId,
+    answers: &Arc<MissingAnswers>,
+) -> Outcome<StreamableHttpPostResponse> {
+    match response {
+        Ok(StreamableHttpPostResponse::Sse(stream, session)) => {
+            let stream = answered(stream, Some(request.clone()), answers.clone());
+            Ok(StreamableHttpPostResponse::Sse(stream, session))
+        }
+        Ok(StreamableHttpPostResponse::Json(message, session)) => {
+            let message = answering(message, request, answers);
+            Ok(StreamableHttpPostResponse::Json(message, session))
+        }
+        Err(error @ StreamableHttpError::ResponseBodyTooLarge { .. }) => {
+            answers.long.increment(1);
+            Err(error)
+        }
+        other => other,
+    }
+}
+
 impl StreamableHttpClient for MonitoredClient {
     type Error = reqwest::Error;
 
@@ -158,7 +194,7 @@ impl StreamableHttpClient for MonitoredClient {
         custom_headers: Headers,
         max: usize,
     ) -> Outcome<StreamableHttpPostResponse> {
-        self.authorized(custom_headers, |headers| {
+        let response = self.authorized(custom_headers, |headers| {
             self.client.post_message_with_max_sse_event_size(
                 uri.clone(),
                 message.clone(),
@@ -167,8 +203,14 @@ impl StreamableHttpClient for MonitoredClient {
                 headers,
                 max,
             )
-        })
-        .await
+        });
+        let response = response.await;
+        match (&message, &self.answers) {
+            (ClientJsonRpcMessage::Request(request), Some(answers)) => {
+                answered_response(response, &request.id, answers)
+            }
+            _ => response,
+        }
     }
 
     async fn delete_session(
@@ -230,6 +272,9 @@ impl StreamableHttpClient for MonitoredClient {
             })
             .await;
         self.opened(&outcome);
-        outcome
+        match &self.answers {
+            Some(answers) => outcome.map(|stream| answered(stream, None, answers.clone())),
+            None => outcome,
+        }
     }
 }

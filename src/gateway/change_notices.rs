@@ -20,7 +20,7 @@ pub(super) struct ChangeNotices {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Noticed {
     pub(super) uris: BTreeSet<String>,
-    /// True if notices of more resources arrived than are kept.
+    /// True if notices of more resources arrived than are kept, or some may have been lost.
     pub(super) is_overfull: bool,
     pub(super) lists: bool,
 }
@@ -46,6 +46,15 @@ impl ChangeNotices {
             | ServerNotification::PromptListChangedNotification(_) => noticed.lists = true,
             _ => return,
         }
+        drop(noticed);
+        self.arrived.notify_one();
+    }
+
+    /// Takes note that notices may have been lost: everything is to be looked at.
+    pub(super) fn may_lack(&self) {
+        let mut noticed = self.lock();
+        noticed.is_overfull = true;
+        noticed.lists = true;
         drop(noticed);
         self.arrived.notify_one();
     }

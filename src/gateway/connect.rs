@@ -11,6 +11,7 @@ use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient}
 
 use super::change_notices::ChangeNotices;
 use super::connection::{ConnectionEnd, UpstreamConnection};
+use super::failure;
 use super::hearing::{HeardTransport, Hearing};
 use super::inbound::Inbound;
 use super::options::Isolation;
@@ -91,16 +92,19 @@ async fn connect_as(
     };
     match target {
         Target::Http(url) => {
-            let http = HttpConnection::prepare(target, url, &upstream.options().credentials).await?;
+            let answers = failure::missing_answers(upstream.metrics());
+            let credentials = &upstream.options().credentials;
+            let http = HttpConnection::prepare_shared(target, url, credentials, answers).await?;
             let (transport, stream) = http.into_parts();
             let connection = greeting.shake_hands(transport).await?;
             // Without the stream the server would accept subscriptions and could not announce a change.
             if caller.signals.is_some() && !connection.is_stateless() {
                 stream.opened().await;
             }
+            let signals = caller.signals.clone();
             tokio::spawn(async move {
                 tokio::select! {
-                    () = stream.lost() => lost.set(),
+                    () = stream.lost(|| signals.iter().for_each(|signals| signals.may_lack())) => lost.set(),
                     () = lost.wait() => {}
                 }
             });

@@ -7,7 +7,8 @@ use rmcp::service::ServiceError;
 use rmcp::transport::DynamicTransportError;
 use serde_json::json;
 
-use crate::client::{has_too_long_answer, refused_status};
+use crate::client::{MissingAnswers, has_too_long_answer, refused_status};
+use crate::metrics::UpstreamMetrics;
 use crate::units::time;
 
 /// The reason that a request has no answer of the server. The client finds its label in `data.reason`.
@@ -92,6 +93,19 @@ impl UpstreamFailure {
     }
 }
 
+/// Returns the answers to requests over HTTP whose responses have none. They concern no other request, so the
+/// connection goes on.
+pub(super) fn missing_answers(metrics: &UpstreamMetrics) -> MissingAnswers {
+    MissingAnswers {
+        too_long: UpstreamFailure::TooLong.answer(),
+        ended: UpstreamFailure::Restarted.answer(),
+        unexpected: UpstreamFailure::Unexpected.answer(),
+        long: metrics.too_long.clone(),
+        foreign: metrics.unknown_ids.clone(),
+        malformed: metrics.malformed.clone(),
+    }
+}
+
 /// Returns the answer for a tool, prompt or task that no server behind the gateway has.
 pub(super) fn unknown(kind: &str, name: &str) -> ErrorData {
     ErrorData::invalid_params(format!("Unknown {kind}: {name}"), None)
@@ -143,6 +157,16 @@ fn status_of(error: &DynamicTransportError) -> Option<u16> {
 /// Returns true for the failure of one request whose answer is too long; others are not concerned.
 fn is_too_long(error: &DynamicTransportError) -> bool {
     has_too_long_answer(error.error.as_ref())
+}
+
+/// Returns true for an answer that the gateway gave in place of the server.
+pub(super) fn is_of_gateway(error: &ErrorData) -> bool {
+    let failures = [
+        UpstreamFailure::Restarted,
+        UpstreamFailure::TooLong,
+        UpstreamFailure::Unexpected,
+    ];
+    failures.into_iter().any(|failure| has_reason(error, failure))
 }
 
 /// Returns true for the answer to a request that the server refused by HTTP alone.

@@ -10,7 +10,7 @@ use rmcp::model::{
     ClientRequest, ClientResult, ErrorCode, GetExtensions, GetMeta, ProgressNotificationParam, ProgressToken,
     RequestId, ServerNotification, ServerRequest,
 };
-use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::service::{InboundStreamOrigin, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleClient};
 use tokio::sync::{mpsc, oneshot};
@@ -34,6 +34,8 @@ pub(super) enum Heard {
 pub(super) struct ServerQuestion {
     pub(super) request: ServerRequest,
     pub(super) reply: oneshot::Sender<Result<ClientResult, ErrorData>>,
+    /// True if no other client can be meant.
+    pub(super) is_for_client: bool,
 }
 
 /// Marks a request whose messages go to this channel.
@@ -67,8 +69,23 @@ struct ForeignAnswers {
 #[derive(Default)]
 struct Calls {
     channels: HashMap<ProgressToken, mpsc::Sender<Heard>>,
-    /// The tokens of the calls, the newest last.
-    order: Vec<ProgressToken>,
+    /// The ids and tokens of the calls, the newest last.
+    order: Vec<(RequestId, ProgressToken)>,
+}
+
+impl Calls {
+    /// Returns the channel of the newest call. Where all requests are one client's, any of them leads to the
+    /// client that is meant.
+    fn newest(&self) -> Option<mpsc::Sender<Heard>> {
+        let (_, token) = self.order.last()?;
+        self.channels.get(token).cloned()
+    }
+
+    /// Returns the channel of a call.
+    fn of_request(&self, id: &RequestId) -> Option<mpsc::Sender<Heard>> {
+        let (_, token) = self.order.iter().find(|(call, _)| call == id)?;
+        self.channels.get(token).cloned()
+    }
 }
 
 impl Hearing {
@@ -104,7 +121,7 @@ impl Hearing {
         {
             // rmcp has given the request its token by now, which no other request of the connection has.
             let mut calls = self.calls();
-            calls.order.push(token.clone());
+            calls.order.push((message.id.clone(), token.clone()));
             calls.channels.insert(token, sender.clone());
         }
     }
@@ -137,18 +154,16 @@ impl Hearing {
         answers.in_a_row.are_too_many()
     }
 
+    /// Returns true if all requests of the connection are one client's.
+    pub(super) fn is_of_one_client(&self) -> bool {
+        self.is_of_one_client
+    }
+
     /// Forgets a request that has ended.
     pub(super) fn end(&self, token: &ProgressToken) {
         let mut calls = self.calls();
         calls.channels.remove(token);
-        calls.order.retain(|other| other != token);
-    }
-
-    /// Returns the channel of the newest request under way: where all requests are one client's, any of them
-    /// leads to the client that is meant.
-    fn newest(&self) -> Option<mpsc::Sender<Heard>> {
-        let calls = self.calls();
-        calls.channels.get(calls.order.last()?).cloned()
+        calls.order.retain(|(_, other)| other != token);
     }
 
     fn hear(&self, notification: &ServerNotification) {
@@ -170,7 +185,8 @@ impl Hearing {
             | ServerNotification::CustomNotification(_) => match self.is_of_one_client {
                 true => {
                     let heard = Heard::Notice(notification.clone());
-                    self.newest().map(|sender| sender.try_send(heard).is_err())
+                    let newest = self.calls().newest();
+                    newest.map(|sender| sender.try_send(heard).is_err())
                 }
                 // They name no request, so on a connection of all clients they could reach another one.
                 false => None,
@@ -182,14 +198,36 @@ impl Hearing {
         }
     }
 
-    /// Asks the client of the newest request under way.
+    /// Returns the channel for a question, and whether no other client can be meant.
+    fn asked(&self, origin: Option<&InboundStreamOrigin>) -> (Option<mpsc::Sender<Heard>>, bool) {
+        let calls = self.calls();
+        let asking = match origin {
+            Some(InboundStreamOrigin::OutboundRequest(id)) => calls.of_request(id),
+            // The stream of notifications, or the output of a program, where a question names no request.
+            Some(InboundStreamOrigin::Unassociated) | None => None,
+        };
+        let is_for_client = self.is_of_one_client || asking.is_some();
+        (asking.or_else(|| calls.newest()), is_for_client)
+    }
+
+    /// Asks the client of the request on whose stream a question came; without one, the client of the newest
+    /// request under way.
     ///
     /// # Errors
     /// The refusal of the client, or that there is no client to ask.
-    pub(super) async fn ask(&self, request: ServerRequest) -> Result<ClientResult, ErrorData> {
+    pub(super) async fn ask(
+        &self,
+        request: ServerRequest,
+        origin: Option<&InboundStreamOrigin>,
+    ) -> Result<ClientResult, ErrorData> {
         let (reply, answer) = oneshot::channel();
-        let asked = Heard::Asked(ServerQuestion { request, reply });
-        let is_asked = match self.newest() {
+        let (sender, is_for_client) = self.asked(origin);
+        let asked = Heard::Asked(ServerQuestion {
+            request,
+            reply,
+            is_for_client,
+        });
+        let is_asked = match sender {
             Some(sender) => sender.try_send(asked).is_ok(),
             None => false,
         };

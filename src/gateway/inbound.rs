@@ -26,8 +26,9 @@ impl Service<RoleClient> for Inbound {
             return Ok(ClientResult::empty(()));
         }
         // The client may take minutes, in which the server may lose interest.
+        let origin = context.extensions.get();
         tokio::select! {
-            answer = self.hearing.ask(request) => answer,
+            answer = self.hearing.ask(request, origin) => answer,
             () = context.ct.cancelled() => {
                 Err(ErrorData::internal_error("the server has cancelled its question", None))
             }

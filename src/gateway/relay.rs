@@ -1,9 +1,15 @@
 //! The client's side of a call: its progress, its log messages, and the questions of the server.
 
+#![expect(
+    deprecated,
+    reason = "rmcp marks logging for a later revision; all five of ours have it"
+)]
+
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rmcp::model::{
-    ClientResult, ErrorCode, ProgressNotificationParam, ServerNotification, ServerRequest, ServerResult,
+    ClientResult, ErrorCode, LoggingLevel, ProgressNotificationParam, ServerNotification, ServerRequest,
+    ServerResult,
 };
 use rmcp::service::{RequestContext, ServiceError};
 use rmcp::{ErrorData, RoleServer};
@@ -24,9 +30,14 @@ pub(super) enum Relayed {
     Asked(Call, ServerQuestion),
 }
 
-/// Passes on everything that belongs to a call until its end. Questions reach the client if it `may_ask`:
-/// if the connection is that client's alone.
-pub(super) async fn relay(mut call: Call, context: &Context, may_ask: bool, upstream: &Upstream) -> Relayed {
+/// Passes on everything that belongs to a call until its end: log messages from the level on that the client
+/// has set, and questions that are meant for it.
+pub(super) async fn relay(
+    mut call: Call,
+    context: &Context,
+    level: Option<LoggingLevel>,
+    upstream: &Upstream,
+) -> Relayed {
     let metrics = upstream.metrics();
     let is_stateless = capabilities::is_stateless(context);
     let mut dialogues = FuturesUnordered::new();
@@ -46,11 +57,12 @@ pub(super) async fn relay(mut call: Call, context: &Context, may_ask: bool, upst
                 if let ServerNotification::TaskStatusNotification(status) = &mut notice {
                     tasks::show(upstream, context, &mut status.params.task);
                 }
-                if !is_stateless || is_wanted(context, &notice) {
+                // Without a session a client gets none that it has not asked for.
+                if is_wanted(level, !is_stateless, &notice) {
                     tell(context, notice).await;
                 }
             }
-            CallStep::Heard(Heard::Asked(asked)) if !may_ask => {
+            CallStep::Heard(Heard::Asked(asked)) if !asked.is_for_client => {
                 metrics.refused_requests.increment(1);
                 refuse(asked);
             }
@@ -60,7 +72,9 @@ pub(super) async fn relay(mut call: Call, context: &Context, may_ask: bool, upst
             CallStep::Ended(result) => {
                 match &result {
                     Ok(_) => metrics.answered.increment(1),
-                    Err(ServiceError::McpError(_)) => metrics.refused.increment(1),
+                    Err(ServiceError::McpError(error)) if !failure::is_of_gateway(error) => {
+                        metrics.refused.increment(1);
+                    }
                     Err(_) => metrics.failed.increment(1),
                 }
                 return Relayed::Answered(result.map_err(failure::answer_of));
@@ -115,17 +129,14 @@ async fn tell(context: &Context, notice: ServerNotification) {
     }
 }
 
-/// Returns true if a client without a session asked for log messages of this level.
-#[expect(
-    deprecated,
-    reason = "rmcp marks logging for a later revision; all five of ours have it"
-)]
-fn is_wanted(context: &Context, notice: &ServerNotification) -> bool {
+/// Returns true unless a notice is a log message below the level of the client, or of a client without one
+/// that gets none by default.
+fn is_wanted(level: Option<LoggingLevel>, default: bool, notice: &ServerNotification) -> bool {
     let ServerNotification::LoggingMessageNotification(message) = notice else {
         return true;
     };
-    match context.meta.log_level() {
+    match level {
         Some(least) => log_level(message.params.level) >= log_level(least),
-        None => false,
+        None => default,
     }
 }

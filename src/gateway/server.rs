@@ -5,18 +5,18 @@
     reason = "rmcp marks logging for a later revision; all five of ours have it"
 )]
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
     ClientRequest, InputResponses, LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParam,
-    ProtocolVersion, ServerNotification, ServerResult, SetLevelRequest, SetLevelRequestParams,
+    ProtocolVersion, ServerNotification, ServerResult,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 
 use super::capabilities::{self, client_of, is_stateless};
+use super::client_log_level::ClientLogLevel;
 use super::connect::Handshake;
-use super::connection::UpstreamConnection;
 use super::exchange::Dialog;
 use super::failure::{self, UpstreamFailure};
 use super::options::Isolation;
@@ -47,7 +47,7 @@ pub(super) struct UpstreamServer {
     /// The connection of a client with a session, from its first call on.
     own: OnceLock<Arc<OwnSpeaker>>,
     /// The log level that the client has set.
-    level: Mutex<Option<LoggingLevel>>,
+    level: ClientLogLevel,
 }
 
 impl UpstreamServer {
@@ -56,18 +56,20 @@ impl UpstreamServer {
             upstream,
             source,
             own: OnceLock::new(),
-            level: Mutex::default(),
+            level: ClientLogLevel::default(),
         }
     }
 
     /// Returns the connection for a request that may leave a state behind, or be asked back.
     async fn road(&self, context: &Context) -> Result<Road, ErrorData> {
         let watcher = self.upstream.connection().await?;
-        if matches!(
-            self.upstream.options().isolation,
-            Isolation::Shared | Isolation::Sole
-        ) {
-            return Ok(Road::Watcher(watcher));
+        match self.upstream.options().isolation {
+            Isolation::Shared => return Ok(Road::Watcher(watcher)),
+            Isolation::Sole => {
+                self.level.tell(&watcher).await;
+                return Ok(Road::Watcher(watcher));
+            }
+            Isolation::Auto | Isolation::Client => {}
         }
         let is_shared = self.upstream.shares_calls(&watcher);
         if is_stateless(context) {
@@ -78,35 +80,44 @@ impl UpstreamServer {
             return self.lease(context).await.map(Road::Leased);
         }
         // A server of several eras is spoken to in that of the client.
-        if is_shared && watcher.refuses_initialize() {
-            return Ok(Road::Watcher(watcher));
-        }
-        match self.own_speaker(context).await {
-            Ok(speaker) => Ok(Road::Own(speaker)),
-            Err(error) if is_shared && !failure::is_limit(&error) => {
-                watcher.note_refused_initialize();
-                Ok(Road::Watcher(watcher))
+        if !watcher.refuses_initialize() {
+            let version = context.protocol_version();
+            let version = version.unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
+            match self.own_speaker(context, Handshake::Initialize(version)).await {
+                Err(error) if watcher.is_stateless() && !failure::is_limit(&error) => {
+                    watcher.note_refused_initialize();
+                }
+                opened => return opened.map(Road::Own),
             }
-            Err(error) => Err(error),
+        }
+        // Log messages name no request, so a client that has asked for them has a connection of its own.
+        match is_shared && self.level.wanted().is_none() {
+            true => Ok(Road::Watcher(watcher)),
+            false => self.own_speaker(context, Handshake::Newest).await.map(Road::Own),
         }
     }
 
     async fn lease(&self, context: &Context) -> Result<Speaker, ErrorData> {
         let key = ClientKey::of(context);
         let speakers = &self.upstream.speakers;
-        match speakers.take_idle(&key) {
-            Some(speaker) => Ok(speaker),
+        let speaker = match speakers.take_idle(&key) {
+            Some(speaker) => speaker,
             None => {
                 let client = client_of(context);
                 speakers
                     .open(&self.upstream, key, client, Handshake::Newest)
-                    .await
+                    .await?
             }
+        };
+        // An older server is told by a request of its own.
+        if let Some(level) = context.meta.log_level() {
+            ClientLogLevel::of_request(level).tell(&speaker.connection).await;
         }
+        Ok(speaker)
     }
 
     /// Returns the connection of a client with a session; made anew if it has ended.
-    async fn own_speaker(&self, context: &Context) -> Result<Arc<Speaker>, ErrorData> {
+    async fn own_speaker(&self, context: &Context, handshake: Handshake) -> Result<Arc<Speaker>, ErrorData> {
         let speakers = &self.upstream.speakers;
         let own = self.own.get_or_init(|| speakers.register());
         own.used();
@@ -119,8 +130,6 @@ impl UpstreamServer {
             // Its place is free before the next one is taken.
             *slot = None;
         }
-        let version = context.protocol_version();
-        let handshake = Handshake::Initialize(version.unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE));
         let key = ClientKey::of(context);
         let speaker = speakers
             .open(&self.upstream, key, client_of(context), handshake)
@@ -128,10 +137,9 @@ impl UpstreamServer {
         let speaker = Arc::new(speaker);
         *slot = Some(speaker.clone());
         drop(slot);
-        if let Some(level) = self.level() {
-            set_level(&speaker.connection, level).await;
-        }
-        if own.take_lost_state() {
+        self.level.tell(&speaker.connection).await;
+        // A server without sessions had no state to lose.
+        if own.take_lost_state() && !speaker.connection.is_stateless() {
             tell_lost_state(context).await;
         }
         Ok(speaker)
@@ -156,14 +164,17 @@ impl UpstreamServer {
 
     /// Sets the log level of the client, on its connection too if it has one now.
     pub(super) async fn set_level_of_client(&self, level: LoggingLevel) {
-        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
-        if let Some(speaker) = self.opened_speaker().await {
-            set_level(&speaker.connection, level).await;
+        self.level.set(level);
+        let connection = match self.upstream.options().isolation {
+            Isolation::Sole => self.upstream.connected_now(),
+            _ => self
+                .opened_speaker()
+                .await
+                .map(|speaker| speaker.connection.clone()),
+        };
+        if let Some(connection) = connection {
+            self.level.tell(&connection).await;
         }
-    }
-
-    fn level(&self) -> Option<LoggingLevel> {
-        *self.level.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forwards a request that the server answers at once.
@@ -230,13 +241,25 @@ impl UpstreamServer {
         let _in_flight = RequestUnderWay::new(metrics.in_flight.clone());
         let began = std::time::Instant::now();
         let connection = road.connection();
-        let meta = capabilities::meta_for(context, connection.is_stateless());
+        let level = match is_stateless(context) {
+            true => context.meta.log_level(),
+            false => self.level.wanted(),
+        };
+        let mut meta = capabilities::meta_for(context, connection.is_stateless());
+        // The revision has no request for the level. On a connection of all clients it would bring messages
+        // that are dropped.
+        if let Some(level) = level
+            && connection.is_stateless()
+            && connection.hearing().is_of_one_client()
+        {
+            meta.set_log_level(level);
+        }
         let timeout = self.upstream.options().call_timeout;
         let call = match connection.begin(request, meta, timeout).await {
             Ok(call) => call,
             Err(error) => return Err(failure::answer_of(error)),
         };
-        let relayed = relay(call, context, self.upstream.may_ask(&road), &self.upstream).await;
+        let relayed = relay(call, context, level, &self.upstream).await;
         metrics.call_time.record(began.elapsed());
         self.settle(road, relayed, context)
     }
@@ -257,7 +280,7 @@ impl UpstreamServer {
         if let Some(refusal) = refused {
             return Err(refusal);
         }
-        let relayed = relay(parked.call, context, true, &self.upstream).await;
+        let relayed = relay(parked.call, context, context.meta.log_level(), &self.upstream).await;
         self.settle(parked.road, relayed, context)
     }
 
@@ -297,13 +320,6 @@ impl RequestUnderWay {
 impl Drop for RequestUnderWay {
     fn drop(&mut self) {
         self.0.decrement(1);
-    }
-}
-
-async fn set_level(connection: &UpstreamConnection, level: LoggingLevel) {
-    let request = ClientRequest::SetLevelRequest(SetLevelRequest::new(SetLevelRequestParams::new(level)));
-    if let Err(error) = connection.peer().send_request(request).await {
-        tracing::debug!(%error, "the log level of a client could not be set");
     }
 }
 

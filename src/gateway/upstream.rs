@@ -16,7 +16,6 @@ use super::parked::ParkedCalls;
 use super::prefix::Prefix;
 use super::report;
 use super::report::UpstreamHistory;
-use super::road::Road;
 use super::speakers::Speakers;
 use super::task_ids::TaskIds;
 use crate::ResourceUri;
@@ -205,14 +204,6 @@ impl Upstream {
                 None => Err(UpstreamFailure::Unavailable.answer()),
             },
             Ok(Err(_)) | Err(_) => Err(UpstreamFailure::Unavailable.answer()),
-        }
-    }
-
-    /// Returns true if the client of a call over this road may be asked: if no other client is meant.
-    pub(super) fn may_ask(&self, road: &Road) -> bool {
-        match road {
-            Road::Watcher(_) => self.options.isolation == Isolation::Sole,
-            Road::Own(_) | Road::Leased(_) => true,
         }
     }
 

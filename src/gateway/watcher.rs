@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::{SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams};
+use rmcp::model::SubscriptionFilter;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::announcements::{self, ANNOUNCE_TIMEOUT};
 use super::capabilities;
 use super::change_notices::{ChangeNotices, Noticed};
 use super::connect::{Handshake, Introduction, connect};
@@ -36,9 +37,6 @@ const GATHER_TIME: Duration = Duration::from_millis(100);
 /// The interval between two looks right after a change. It doubles up to the configured one.
 const POLL_FIRST: Duration = Duration::from_secs(1);
 
-/// The time that the server may take to begin or end an announcement.
-const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Subscriptions that wait for the watcher. A client beyond them is subscribed at once; its resources are
 /// then found at the next look.
 const FOLLOWED_MAX: usize = 1_000;
@@ -56,6 +54,8 @@ pub(super) struct UpstreamWatcher {
     silent: BTreeSet<String>,
     /// The listen stream of 2026-07-28.
     stream: Option<JoinHandle<()>>,
+    /// Tells that the server has ended it.
+    stream_ended: Arc<Notify>,
     /// Asks for a look at the lists.
     lists_due: Arc<Notify>,
     interval: Duration,
@@ -73,6 +73,7 @@ impl UpstreamWatcher {
             announced: BTreeSet::new(),
             silent: BTreeSet::new(),
             stream: None,
+            stream_ended: Arc::default(),
             lists_due: Arc::default(),
             interval: POLL_FIRST,
         }
@@ -244,6 +245,8 @@ impl UpstreamWatcher {
                     let noticed = self.signals.take();
                     self.look(noticed).await?;
                 }
+                // Nothing is announced until the next look, which opens another one.
+                () = self.stream_ended.notified() => due = due.min(Instant::now() + POLL_FIRST),
                 () = tokio::time::sleep_until(due) => {
                     self.poll(connection).await?;
                     due = Instant::now() + shortened(self.interval, getrandom::u32().unwrap_or(0));
@@ -329,7 +332,7 @@ impl UpstreamWatcher {
             }
         } else {
             for uri in fresh {
-                if announces && subscribe(connection, &uri).await {
+                if announces && announcements::begin(connection, &uri).await {
                     self.announced.insert(uri);
                 } else {
                     self.silent.insert(uri);
@@ -341,29 +344,18 @@ impl UpstreamWatcher {
 
     /// Opens a listen stream for everything that is to be announced; the last one ends after that.
     async fn listen(&mut self, connection: &Arc<UpstreamConnection>) {
-        let capabilities = &connection.info().capabilities;
-        let mut filter = SubscriptionFilter::default();
-        if let Some(resources) = &capabilities.resources {
-            filter.resources_list_changed = resources.list_changed;
-        }
-        if let Some(tools) = &capabilities.tools {
-            filter.tools_list_changed = tools.list_changed;
-        }
-        if let Some(prompts) = &capabilities.prompts {
-            filter.prompts_list_changed = prompts.list_changed;
-        }
-        if !self.announced.is_empty() {
-            filter.resource_subscriptions = Some(self.announced.iter().cloned().collect());
-        }
+        let filter = announcements::filter(connection, &self.announced);
         if filter == SubscriptionFilter::default() {
             return;
         }
         // Bounded: the watcher has other work, and the next look tries again.
         match tokio::time::timeout(ANNOUNCE_TIMEOUT, connection.peer().listen(filter)).await {
             Ok(Ok(mut stream)) => {
+                let has_ended = self.stream_ended.clone();
                 let running = tokio::spawn(async move {
                     // Its notices were heard on the transport; this only makes room for the next.
                     while let Ok(Some(_)) = stream.next().await {}
+                    has_ended.notify_one();
                 });
                 self.end_stream();
                 self.stream = Some(running);
@@ -393,7 +385,7 @@ impl UpstreamWatcher {
         for uri in &ended {
             self.announced.remove(uri);
             if !connection.is_stateless() {
-                unsubscribe(connection, uri).await;
+                announcements::end(connection, uri).await;
             }
         }
         if !ended.is_empty() && connection.is_stateless() {
@@ -420,26 +412,5 @@ impl Drop for UpstreamWatcher {
     fn drop(&mut self) {
         self.end_stream();
         self.upstream.disconnected();
-    }
-}
-
-#[expect(deprecated, reason = "the older revisions have no other subscription")]
-async fn subscribe(connection: &UpstreamConnection, uri: &str) -> bool {
-    let subscribing = connection.peer().subscribe(SubscribeRequestParams::new(uri));
-    match tokio::time::timeout(ANNOUNCE_TIMEOUT, subscribing).await {
-        Ok(Ok(())) => true,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, uri, "the server does not announce changes of a resource");
-            false
-        }
-        Err(_) => false,
-    }
-}
-
-#[expect(deprecated, reason = "the older revisions have no other subscription")]
-async fn unsubscribe(connection: &UpstreamConnection, uri: &str) {
-    let unsubscribing = connection.peer().unsubscribe(UnsubscribeRequestParams::new(uri));
-    if let Ok(Err(error)) = tokio::time::timeout(ANNOUNCE_TIMEOUT, unsubscribing).await {
-        tracing::debug!(%error, uri, "a subscription at the server could not be ended");
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Workshop {
     pub(super) sessions: AtomicUsize,
     pub(super) running: watch::Sender<usize>,
     pub(super) cancelled: watch::Sender<usize>,
+    /// Ends the listen streams that are open.
+    ended: watch::Sender<()>,
 }
 
 impl Workshop {
@@ -43,14 +45,20 @@ impl Workshop {
             sessions: AtomicUsize::new(0),
             running: watch::Sender::new(0),
             cancelled: watch::Sender::new(0),
+            ended: watch::Sender::new(()),
         })
+    }
+
+    /// Ends the listen streams that are open.
+    pub(super) fn end_streams(&self) {
+        self.ended.send_replace(());
     }
 
     /// Serves it on a free port. Returns its address.
     pub(super) async fn serve(self: &Arc<Workshop>) -> (String, JoinHandle<()>) {
         let workshop = self.clone();
         let service = StreamableHttpService::new(
-            move || Ok(Bench(workshop.clone())),
+            move || Ok(Bench(workshop.clone(), Mutex::default())),
             Arc::new(LocalSessionManager::default()),
             StreamableHttpServerConfig::default(),
         );
@@ -88,8 +96,8 @@ impl Workshop {
     }
 }
 
-/// The server as one client has it.
-struct Bench(Arc<Workshop>);
+/// The server as one client has it, and the log level that it has set.
+struct Bench(Arc<Workshop>, Mutex<Option<LoggingLevel>>);
 
 impl Bench {
     async fn ask(&self, request: &CallToolRequestParams, context: &Context) -> Result<String, ErrorData> {
@@ -131,22 +139,38 @@ impl Bench {
                 // Once another call is under way, of which this is to know nothing.
                 let mut running = self.0.running.subscribe();
                 running.wait_for(|running| *running > 0).await.unwrap();
-                if context.meta.log_level().is_some() {
+                let in_session = *self.1.lock().unwrap();
+                if context.meta.log_level().or(in_session).is_some() {
                     let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!("for you"));
                     context.peer.notify_logging_message(message).await.ok();
                 }
                 Ok("logged".to_owned())
             }
             "sample" | "elicit" => self.ask(&request, &context).await,
+            "sample_aside" => {
+                // rmcp knows in a task of its own of no request that the question belongs to.
+                let peer = context.peer;
+                let asking = tokio::spawn(async move { peer.create_message(sampling()).await });
+                let answer = asking.await.unwrap();
+                answer
+                    .map(|answer| json!(answer).to_string())
+                    .map_err(|error| ErrorData::internal_error(error.to_string(), None))
+            }
+            "long" => Ok("x".repeat(17 << 20)),
             _ => Ok("hello".to_owned()),
         }
     }
 }
 
 /// Waits for a change of the note; none once the stream is taken back.
-async fn note_changed(text: &mut watch::Receiver<String>, context: &SubscriptionContext) -> Option<()> {
+async fn note_changed(
+    text: &mut watch::Receiver<String>,
+    ended: &mut watch::Receiver<()>,
+    context: &SubscriptionContext,
+) -> Option<()> {
     tokio::select! {
         changed = text.changed() => changed.ok(),
+        _ = ended.changed() => None,
         () = context.cancelled() => None,
     }
 }
@@ -182,6 +206,7 @@ impl ServerHandler for Bench {
             .enable_resources()
             .enable_resources_subscribe()
             .enable_tools()
+            .enable_logging()
             .build();
         InitializeResult::new(capabilities)
             .with_server_info(Implementation::new("workshop", "1"))
@@ -191,6 +216,14 @@ impl ServerHandler for Bench {
 
     async fn on_initialized(&self, _: rmcp::service::NotificationContext<RoleServer>) {
         self.0.sessions.fetch_add(1, Ordering::SeqCst);
+    }
+
+    async fn set_level(&self, request: SetLevelRequestParams, _: Context) -> Result<(), ErrorData> {
+        if self.0.revision == ProtocolVersion::V_2026_07_28 {
+            return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
+        }
+        *self.1.lock().unwrap() = Some(request.level);
+        Ok(())
     }
 
     async fn list_resources(
@@ -237,7 +270,8 @@ impl ServerHandler for Bench {
         self.0
             .subscriptions
             .fetch_add(usize::from(is_for_note), Ordering::SeqCst);
-        while let Some(()) = note_changed(&mut text, &context).await {
+        let mut ended = self.0.ended.subscribe();
+        while let Some(()) = note_changed(&mut text, &mut ended, &context).await {
             if is_for_note {
                 let updated = ResourceUpdatedNotificationParam::new(NOTE);
                 let updated = ResourceUpdatedNotification::new(updated);
