@@ -48,6 +48,7 @@ enum ObjectPattern {
     Resources(UriPattern),
     Tools(NamePattern),
     Prompts(NamePattern),
+    Methods(NamePattern),
 }
 
 /// A name, or the beginning of names.
@@ -85,6 +86,9 @@ impl ObjectPattern {
         if let Some(name) = text.strip_prefix("prompt:") {
             return Ok(ObjectPattern::Prompts(NamePattern::read(name)));
         }
+        if let Some(name) = text.strip_prefix("method:") {
+            return Ok(ObjectPattern::Methods(NamePattern::read(name)));
+        }
         match text.parse() {
             Ok(pattern) => Ok(ObjectPattern::Resources(pattern)),
             Err(error) => Err(error.to_string()),
@@ -107,7 +111,8 @@ impl ObjectPattern {
                 template.as_str() == text
             }
             (ObjectPattern::Tools(pattern), Object::Tool(name))
-            | (ObjectPattern::Prompts(pattern), Object::Prompt(name)) => pattern.matches(name),
+            | (ObjectPattern::Prompts(pattern), Object::Prompt(name))
+            | (ObjectPattern::Methods(pattern), Object::Method(name)) => pattern.matches(name),
             _ => false,
         }
     }
@@ -324,7 +329,7 @@ impl Audience for RuleAudience {
         patterns.any(|pattern| match pattern {
             ObjectPattern::All => true,
             ObjectPattern::Resources(pattern) => pattern.matches(uri),
-            ObjectPattern::Tools(_) | ObjectPattern::Prompts(_) => false,
+            ObjectPattern::Tools(_) | ObjectPattern::Prompts(_) | ObjectPattern::Methods(_) => false,
         })
     }
 
@@ -524,6 +529,24 @@ mod tests {
                 audience.shows_resource(&ResourceUri::new(uri).unwrap()),
                 shown,
                 "{uri}"
+            );
+        }
+    }
+
+    #[test]
+    fn method_needs_a_rule_of_its_own() {
+        let policy = Policy::new(&[rule(&["a"], &["call"], &["method:acme/*", "tool:run"], "")]).unwrap();
+        let principal = principal(&["a"]);
+        for (object, expected) in [
+            (Object::Method("acme/reset"), true),
+            (Object::Method("other/reset"), false),
+            (Object::Method("run"), false),
+            (Object::Tool("acme/reset"), false),
+        ] {
+            assert_eq!(
+                allows(&policy, &principal, Right::Call, object),
+                expected,
+                "{object}"
             );
         }
     }

@@ -14,7 +14,7 @@ pub enum Right {
     Subscribe,
     /// To create, change, touch and remove a resource.
     Publish,
-    /// To call a tool, or to get a prompt.
+    /// To call a tool, to get a prompt, or to make a request that the protocol does not define.
     Call,
     /// To see and to end the sessions and subscribers of others, and to take a backup.
     Admin,
@@ -81,18 +81,21 @@ pub enum Object<'a> {
     Tool(&'a str),
     /// A prompt, by its name.
     Prompt(&'a str),
+    /// A request or notification that the protocol does not define, by its method.
+    Method(&'a str),
     /// The service as a whole.
     Service,
 }
 
 impl fmt::Display for Object<'_> {
-    /// Writes the object as a pattern of a rule names it: a URI, `tool:NAME` or `prompt:NAME`.
+    /// Writes the object as a pattern of a rule names it: a URI, `tool:NAME`, `prompt:NAME` or `method:NAME`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Object::Resource(uri) => f.write_str(uri),
             Object::Template(text) => f.write_str(text),
             Object::Tool(name) => write!(f, "tool:{name}"),
             Object::Prompt(name) => write!(f, "prompt:{name}"),
+            Object::Method(name) => write!(f, "method:{name}"),
             Object::Service => f.write_str("service"),
         }
     }

@@ -35,7 +35,7 @@ pub(super) struct PolicyTest {
     scopes: Vec<String>,
     /// list, read, subscribe, publish, call, admin or metrics
     right: Right,
-    /// URI, tool:NAME or prompt:NAME; none for admin and metrics
+    /// URI, tool:NAME, prompt:NAME or method:NAME; none for admin and metrics
     object: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl PolicyTest {
             return match self.right.is_over_service() {
                 true => Ok(Object::Service),
                 false => Err(misuse(&format!(
-                    "the right {} needs an object; name a URI, tool:NAME or prompt:NAME",
+                    "the right {} needs an object; name a URI, tool:NAME, prompt:NAME or method:NAME",
                     self.right
                 ))),
             };
@@ -112,6 +112,7 @@ impl PolicyTest {
         Ok(match text.split_once(':') {
             Some(("tool", name)) => Object::Tool(name),
             Some(("prompt", name)) => Object::Prompt(name),
+            Some(("method", name)) => Object::Method(name),
             _ if text.contains('{') => Object::Template(text),
             _ => Object::Resource(text),
         })

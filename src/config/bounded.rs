@@ -285,7 +285,7 @@ texts! {
     RightName = "one of list, read, subscribe, publish, call, admin, metrics", "read",
         |text| keep(text, RIGHTS.contains(&text));
     ObjectPattern = "a URI, the beginning of URIs such as \"note://*\", a template such as \"note://{name}\", \
-        \"tool:NAME\", \"prompt:NAME\", or the beginning of such names", "note://*",
+        \"tool:NAME\", \"prompt:NAME\", \"method:NAME\", or the beginning of such names", "note://*",
         |text| keep(text, is_object_pattern(text));
     Variable = "the name of an environment variable that does not begin with TIDINGS_", "WEBHOOK_SECRET",
         |text| keep(text, is_foreign_variable(text));
@@ -349,10 +349,8 @@ fn is_scope(text: &str) -> bool {
 }
 
 fn is_object_pattern(text: &str) -> bool {
-    let Some(name) = text
-        .strip_prefix("tool:")
-        .or_else(|| text.strip_prefix("prompt:"))
-    else {
+    let mut kinds = ["tool:", "prompt:", "method:"].into_iter();
+    let Some(name) = kinds.find_map(|kind| text.strip_prefix(kind)) else {
         return text.parse::<UriPattern>().is_ok();
     };
     let stem = name.strip_suffix('*').unwrap_or(name);

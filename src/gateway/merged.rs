@@ -16,6 +16,7 @@ use super::lists::{self, Page};
 use super::merged_info::merged_info;
 use super::server::UpstreamServer;
 use super::speakers::principal_of;
+use super::tasks;
 
 type Context = RequestContext<RoleServer>;
 
@@ -189,9 +190,13 @@ impl ServerHandler for GatewayServer {
         request: CustomRequest,
         context: Context,
     ) -> Result<CustomResult, ErrorData> {
-        match self.only() {
-            Some(only) => only.on_custom_request(request, context).await,
-            // Nothing in the request says which server is meant.
+        let meant = match tasks::named_in(&request) {
+            Some(id) => Some(self.of_task(id, &context)?),
+            // Nothing in another request says which server is meant.
+            None => self.only(),
+        };
+        match meant {
+            Some(server) => server.on_custom_request(request, context).await,
             None => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None)),
         }
     }

@@ -322,18 +322,23 @@ impl ServerHandler for UpstreamServer {
 
     async fn on_custom_request(
         &self,
-        request: CustomRequest,
+        mut request: CustomRequest,
         context: Context,
     ) -> Result<CustomResult, ErrorData> {
+        tasks::own_request(self.upstream(), &context, &mut request)?;
         let method = request.method.clone();
         let result = self
             .forward(ClientRequest::CustomRequest(request), &context)
             .await;
-        let result = result.map_err(|error| match failure::is_refusal(&error) {
+        let mut result = result.map_err(|error| match failure::is_refusal(&error) {
             // Some servers refuse an unknown method by HTTP alone.
             true => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
             false => error,
         })?;
+        // That of a task.
+        if let ServerResult::CallToolResult(call) = &mut result {
+            self.upstream().prefix().call(call);
+        }
         match serde_json::to_value(result) {
             Ok(result) => Ok(CustomResult(result)),
             Err(_) => Err(UpstreamFailure::Unexpected.answer()),

@@ -1,6 +1,6 @@
 //! Tasks of a server as its clients see them: by ids that are their own, with the prefix before their URIs.
 
-use rmcp::model::{CallToolResult, DetailedTask, TaskPayload};
+use rmcp::model::{CallToolResult, CustomRequest, DetailedTask, ErrorCode, TaskPayload};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::failure;
 use super::speakers::principal_of;
 use super::upstream::Upstream;
+
+/// The beginning of the methods that are about tasks.
+const METHODS: &str = "tasks/";
 
 /// Returns the id of a task for the client of a request.
 pub(super) fn shown_id(upstream: &Upstream, context: &RequestContext<RoleServer>, id: &str) -> String {
@@ -27,6 +30,42 @@ pub(super) fn own_id(
         Some(own) => Ok(own.to_owned()),
         None => Err(failure::unknown("task", id)),
     }
+}
+
+/// Returns the id of the task that a request names for which rmcp has no type, such as `tasks/result` of
+/// 2025-11-25.
+pub(super) fn named_in(request: &CustomRequest) -> Option<&str> {
+    match request.method.starts_with(METHODS) {
+        true => request.params.as_ref()?.get("taskId")?.as_str(),
+        false => None,
+    }
+}
+
+/// Changes such a request to what the server is to get.
+///
+/// # Errors
+/// The task is not one of this client's principal; or the request names none, such as `tasks/list`, whose
+/// answer would tell the tasks of others.
+pub(super) fn own_request(
+    upstream: &Upstream,
+    context: &RequestContext<RoleServer>,
+    request: &mut CustomRequest,
+) -> Result<(), ErrorData> {
+    if !request.method.starts_with(METHODS) {
+        return Ok(());
+    }
+    let Some(id) = named_in(request) else {
+        return Err(ErrorData::new(
+            ErrorCode::METHOD_NOT_FOUND,
+            request.method.clone(),
+            None,
+        ));
+    };
+    let own = own_id(upstream, context, id)?;
+    if let Some(params) = &mut request.params {
+        params["taskId"] = own.into();
+    }
+    Ok(())
 }
 
 /// Changes a task to what its client sees.

@@ -154,6 +154,22 @@ pub(super) fn unread(method: &str, stateless: bool) -> Option<ErrorData> {
     Some(error::invalid_params(text))
 }
 
+/// The methods of all revisions that rmcp reads beside those that are checked here.
+const UNCHECKED: [&str; 7] = [
+    "completion/complete",
+    "tasks/get",
+    "tasks/update",
+    "tasks/cancel",
+    "skills/list",
+    "skills/get",
+    "resources/directory/read",
+];
+
+/// Returns true for a method that the protocol defines, in whatever revision.
+pub(super) fn is_of_protocol(name: &str) -> bool {
+    UNCHECKED.contains(&name) || METHODS.iter().any(|method| method.name == name)
+}
+
 fn find(name: &str, stateless: bool) -> Option<&'static Method> {
     let elsewhere = if stateless {
         Availability::InSessions

@@ -12,6 +12,7 @@ mod hostile;
 mod hostile_server;
 mod levels;
 mod plain_server;
+mod rights;
 mod rude;
 mod several;
 mod storm;

@@ -2,7 +2,7 @@
 
 mod access;
 mod auth;
-mod rights;
+pub(crate) mod rights;
 mod descriptors;
 mod upgrade;
 pub(crate) mod upstreams;

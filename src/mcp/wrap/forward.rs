@@ -3,14 +3,13 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
 
-use super::client_view::{ClientView, ServerList, declares};
+use super::client_view::{ServerList, declares};
 use super::wrapped::{Wrapped, if_implemented};
 use crate::ResourceUri;
 use crate::auth::{Object, Right};
@@ -18,10 +17,6 @@ use crate::mcp::listen::{ListenRequest, client_name};
 use crate::mcp::revision::{ETAG_META_KEY, Revision};
 use crate::mcp::{convert, error, lists};
 use crate::wire::protocol::CLIENT_INFO_META_KEY;
-
-/// The time that the wrapped server may be busy with a new client before that client is sent list changes. A
-/// server that sets up its lists then is waited for, one that works for as long as the client stays is not.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Context = RequestContext<RoleServer>;
 type Page = Option<PaginatedRequestParams>;
@@ -59,23 +54,32 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         on_cancelled(notification: CancelledNotificationParam, context: NotificationContext<RoleServer>) -> ();
         on_progress(notification: ProgressNotificationParam, context: NotificationContext<RoleServer>) -> ();
         on_roots_list_changed(context: NotificationContext<RoleServer>) -> ();
-        on_custom_notification(notification: CustomNotification, context: NotificationContext<RoleServer>) -> ();
     }
 
     forward_guarded! {
         ping(context: Context) -> ();
-        on_custom_request(request: CustomRequest, context: Context) -> CustomResult;
         get_task(request: GetTaskParams, context: Context) -> GetTaskResult;
         update_task(request: UpdateTaskParams, context: Context) -> ();
         cancel_task(request: CancelTaskParams, context: Context) -> ();
     }
 
     judged! {
+        on_custom_request(CustomRequest) -> CustomResult = permitted_custom_request;
         complete(CompleteRequestParams) -> CompleteResult = permitted_completion;
         list_skills(Page) -> ListSkillsResult = visible_skills;
         get_skill(GetSkillRequestParams) -> GetSkillResult = permitted_skill;
         read_resource_directory(ReadResourceDirectoryRequestParams) -> ReadResourceDirectoryResult
             = visible_directory;
+    }
+
+    async fn on_custom_notification(
+        &self,
+        notification: CustomNotification,
+        context: NotificationContext<RoleServer>,
+    ) {
+        if self.may_notify(&notification.method, &context) {
+            self.inner.on_custom_notification(notification, context).await;
+        }
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -114,18 +118,8 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let peer = context.peer.clone();
-        let meta = RequestMetaObject::default();
         let extensions = context.extensions.clone();
-        let client = ClientView::of_peer(&self.inner, peer.clone(), meta, extensions.clone());
-        // A task of its own: rmcp keeps this handler, and with it the session, for as long as the
-        // notification is being handled.
-        let inner = self.inner.clone();
-        let handled = tokio::spawn(async move { inner.on_initialized(context).await });
-        if tokio::time::timeout(SETTLE_TIMEOUT, handled).await.is_err() {
-            tracing::debug!(
-                "the wrapped server is still busy with its new client, which is sent list changes now"
-            );
-        }
+        let client = self.settled(context).await;
         // Lists first: the client's first notifications are about the lists that the server has now.
         if self.wrap.is_followed() || self.wrap.learn_lists(&client).await.is_ok() {
             self.bus_handler.start(peer, &extensions).await;

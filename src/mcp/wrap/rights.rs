@@ -4,18 +4,22 @@
 use std::sync::Arc;
 
 use rmcp::model::{
-    CompleteRequestParams, CompleteResult, GetSkillRequestParams, GetSkillResult, ListSkillsResult,
-    PaginatedRequestParams, Prompt, ReadResourceDirectoryRequestParams, ReadResourceDirectoryResult,
-    Reference, Resource, ResourceTemplate, Skill, Tool,
+    CompleteRequestParams, CompleteResult, CustomRequest, CustomResult, ErrorCode, GetSkillRequestParams,
+    GetSkillResult, ListSkillsResult, PaginatedRequestParams, Prompt, ReadResourceDirectoryRequestParams,
+    ReadResourceDirectoryResult, Reference, Resource, ResourceTemplate, Skill, Tool,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::wrapped::Wrapped;
 use crate::ResourceUri;
 use crate::auth::{Caller, Object, Right};
-use crate::mcp::error;
+use crate::mcp::{caller_beside, error, params};
 use crate::rights::Audience;
+
+/// The request of 2025-11-25 for the result of a task, which rmcp does not read. As with the other requests
+/// for tasks, who knows the id may have it.
+const TASK_RESULT: &str = "tasks/result";
 
 /// The lists that a caller may see; everything without an audience.
 pub(super) struct VisibleItems(Option<Arc<dyn Audience>>);
@@ -67,6 +71,41 @@ impl<H: ServerHandler> Wrapped<H> {
     /// Returns the lists that the caller of a request may see.
     pub(super) fn visible(&self, context: &RequestContext<RoleServer>) -> VisibleItems {
         VisibleItems(self.bus_handler.caller(context).audience())
+    }
+
+    /// Returns the answer to a request of a method that the protocol does not define.
+    ///
+    /// # Errors
+    /// The refusal of a method that is, to the caller, as if it did not exist, and of parameters that rmcp
+    /// cannot read.
+    pub(super) async fn permitted_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        // rmcp takes a request whose parameters it cannot read for one of an unknown method. Passed on, it
+        // would reach the wrapped server without the judgement that is made for its method.
+        if params::is_of_protocol(&request.method) {
+            let text = format!(
+                "the params of {} are not of the form that the protocol gives them",
+                request.method
+            );
+            return Err(error::invalid_params(text));
+        }
+        if request.method != TASK_RESULT && !self.may(&context, Right::Call, Object::Method(&request.method))
+        {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
+        }
+        self.options()
+            .answered(|| self.inner.on_custom_request(request, context))
+            .await
+    }
+
+    /// Returns true when the sender of a notification that the protocol does not define has the right to it.
+    pub(super) fn may_notify(&self, method: &str, context: &NotificationContext<RoleServer>) -> bool {
+        let caller = caller_beside(&context.extensions);
+        let caller = caller.unwrap_or_else(|| self.bus_handler.server.caller.next_request());
+        caller.may(Right::Call, Object::Method(method)).is_ok()
     }
 
     /// Returns the completions of a prompt that the caller may get, or of a resource template that it may

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorCode, JsonObject, MetaObject, PaginatedRequestParams,
     RequestMetaObject, ServerNotification, SubscriptionFilter,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -24,6 +25,10 @@ use crate::mcp::revision::SERVER_INFO_META_KEY;
 use crate::mcp::session::SessionLifetime;
 use crate::mcp::{McpOptions, error, lists};
 use crate::{Digest, Etag, OutboxEntry, ResourceUri, SubscriberId};
+
+/// The time that the wrapped server may be busy with a new client before that client is sent list changes. A
+/// server that sets up its lists then is waited for, one that works for as long as the client stays is not.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A `ServerHandler` with a bus, to be served in place of the one that it wraps, on any transport of rmcp.
 ///
@@ -123,6 +128,24 @@ impl<H: ServerHandler> Wrapped<H> {
     pub(super) fn client_view(&self, context: &RequestContext<RoleServer>) -> ClientView {
         let client = ClientView::of_request(&self.inner, context);
         self.remember(&client);
+        client
+    }
+
+    /// Tells the wrapped server of a new client, and waits a while until the server is done with it. Returns
+    /// the server as the client sees it.
+    pub(super) async fn settled(&self, context: NotificationContext<RoleServer>) -> ClientView {
+        let peer = context.peer.clone();
+        let meta = RequestMetaObject::default();
+        let client = ClientView::of_peer(&self.inner, peer, meta, context.extensions.clone());
+        // A task of its own: rmcp keeps this handler, and with it the session, for as long as the
+        // notification is being handled.
+        let inner = self.inner.clone();
+        let handled = tokio::spawn(async move { inner.on_initialized(context).await });
+        if tokio::time::timeout(SETTLE_TIMEOUT, handled).await.is_err() {
+            tracing::debug!(
+                "the wrapped server is still busy with its new client, which is sent list changes now"
+            );
+        }
         client
     }
 

@@ -92,7 +92,7 @@ struct Ruled {
 }
 
 /// Makes a token of this principal, whose hash goes into its file beside the configuration.
-fn token_of(server_folder: &std::path::Path, name: &str) -> String {
+pub(crate) fn token_of(server_folder: &std::path::Path, name: &str) -> String {
     let made = Command::new(binary())
         .args(["token", "new", name, "--file"])
         .arg(server_folder.join(name))
