@@ -10,6 +10,7 @@
 mod options;
 mod failure;
 mod strays;
+mod tool_names;
 mod hearing;
 mod prefix;
 mod known_lists;

@@ -76,29 +76,15 @@ impl AnsweredStream {
         if self.has_ended {
             return None;
         }
-        let event = loop {
-            let event = self.inner.next().await;
-            let Some(Ok(sent)) = &event else { break event };
-            match sent.event.as_deref() {
-                None | Some("" | "message") => {}
-                // Not of the protocol: rmcp passes over it.
-                Some(_) => break event,
-            }
-            let data = sent.data.as_deref().filter(|data| !data.is_empty());
-            if data.is_some() && kind(data).is_none() {
-                self.answers.malformed.increment(1);
-            } else if self.is_foreign(data) {
-                self.answers.foreign.increment(1);
-            } else {
-                break event;
-            }
-        };
-        match event {
+        match self.inner.next().await {
             Some(Ok(mut event)) => {
-                event.data = event.data.map(|data| self.with_id(data));
                 self.is_resumable |= event.id.is_some();
                 // A server that asks for no wait would have its stream opened again without a pause.
                 event.retry = event.retry.map(|wait| wait.clamp(RETRY_MIN, RETRY_MAX));
+                // One of another name is not of the protocol: rmcp passes over it.
+                if matches!(event.event.as_deref(), None | Some("" | "message")) {
+                    event.data = self.own_message(event.data);
+                }
                 Some(Ok(event))
             }
             Some(Err(error)) if is_too_long(&error) => {
@@ -126,35 +112,29 @@ impl AnsweredStream {
         self.is_resumable || self.request.is_none()
     }
 
-    /// Returns true for an answer to another request. rmcp would take any answer for the end of the stream.
-    fn is_foreign(&self, data: Option<&str>) -> bool {
-        match (&self.request, kind(data)) {
-            (
-                Some(request),
-                Some(MessageKind {
-                    id: Some(id),
-                    method: None,
-                }),
-            ) => !is_same(request, &id),
-            _ => false,
+    /// Returns the message of an event; none of one that is dropped and counted: no message, or an answer to
+    /// another request, which rmcp would take for the end of the stream.
+    fn own_message(&self, data: Option<String>) -> Option<String> {
+        let Some(request) = &self.request else {
+            return data;
+        };
+        let data = data?;
+        // An event that only gives the stream an id.
+        if data.is_empty() {
+            return Some(data);
         }
-    }
-
-    /// Adds the id of the request to an answer without one, which can be to no other request on its stream.
-    fn with_id(&self, data: String) -> String {
-        if let (
-            Some(request),
-            Some(MessageKind {
-                id: None,
-                method: None,
-            }),
-        ) = (&self.request, kind(Some(&data)))
-            && let Ok(Value::Object(mut message)) = serde_json::from_str(&data)
-        {
-            message.insert("id".to_owned(), json!(request));
-            return Value::Object(message).to_string();
+        let Ok(kind) = serde_json::from_str::<MessageKind>(&data) else {
+            self.answers.malformed.increment(1);
+            return None;
+        };
+        match (kind.id, kind.method) {
+            (Some(id), None) if !is_same(request, &id) => {
+                self.answers.foreign.increment(1);
+                None
+            }
+            (None, None) => Some(with_id(data, request)),
+            _ => Some(data),
         }
-        data
     }
 
     /// Returns the answer to the request; the end of a stream that answers none.
@@ -208,8 +188,15 @@ pub(super) fn answering(
     }
 }
 
-fn kind(data: Option<&str>) -> Option<MessageKind> {
-    serde_json::from_str(data?).ok()
+/// Adds the id of the request to an answer without one, which can be to no other request on its stream.
+fn with_id(data: String, request: &RequestId) -> String {
+    match serde_json::from_str(&data) {
+        Ok(Value::Object(mut message)) => {
+            message.insert("id".to_owned(), json!(request));
+            Value::Object(message).to_string()
+        }
+        _ => data,
+    }
 }
 
 /// Returns true if an answer has the id of the request; some servers answer a number as a text.

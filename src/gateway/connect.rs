@@ -16,6 +16,7 @@ use super::hearing::{HeardTransport, Hearing};
 use super::inbound::Inbound;
 use super::options::Isolation;
 use super::program::ServerProgram;
+use super::tool_names::ToolNames;
 use super::upstream::Upstream;
 use crate::client::error_output::ErrorOutput;
 use crate::client::{ConnectError, HttpConnection, Target, initialize_error};
@@ -186,6 +187,7 @@ impl Greeting<'_> {
         let transport = HeardTransport {
             inner: transport.into_transport(),
             hearing: self.hearing.clone(),
+            tools: ToolNames::default(),
             lost: self.lost.clone(),
         };
         let failed = |reason: &str| ConnectError::Handshake {

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::change_notices::ChangeNotices;
 use super::connection::ConnectionEnd;
 use super::strays::{Stray, StraysInARow};
+use super::tool_names::ToolNames;
 use crate::metrics::UpstreamMetrics;
 
 /// Messages that wait for one call. Notifications beyond it are dropped, requests are refused.
@@ -263,6 +264,7 @@ fn progress_token(request: &ClientRequest) -> Option<ProgressToken> {
 pub(super) struct HeardTransport<T> {
     pub(super) inner: T,
     pub(super) hearing: Arc<Hearing>,
+    pub(super) tools: ToolNames,
     pub(super) lost: ConnectionEnd,
 }
 
@@ -283,6 +285,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for HeardTransport<T> {
             let Some(message) = self.inner.receive().await else {
                 break;
             };
+            if !self.tools.note(&message) {
+                break;
+            }
             // rmcp would report each of them.
             if self.hearing.is_foreign(&message) {
                 continue;

@@ -32,6 +32,9 @@ pub(super) struct Workshop {
     pub(super) cancelled: watch::Sender<usize>,
     /// Ends the listen streams that are open.
     ended: watch::Sender<()>,
+    /// Tools that are listed besides, each time of other names; and those that were.
+    pub(super) crowd: AtomicUsize,
+    crowded: AtomicUsize,
 }
 
 impl Workshop {
@@ -46,6 +49,8 @@ impl Workshop {
             running: watch::Sender::new(0),
             cancelled: watch::Sender::new(0),
             ended: watch::Sender::new(()),
+            crowd: AtomicUsize::new(0),
+            crowded: AtomicUsize::new(0),
         })
     }
 
@@ -298,7 +303,12 @@ impl ServerHandler for Bench {
                 JsonObject::from_iter([("type".to_owned(), json!("object"))]),
             )
         });
-        Ok(ListToolsResult::with_all_items(tools.into()))
+        let mut tools = Vec::from(tools);
+        for _ in 0..self.0.crowd.load(Ordering::SeqCst) {
+            let number = self.0.crowded.fetch_add(1, Ordering::SeqCst);
+            tools.push(Tool::new(format!("t{number}"), "", JsonObject::new()));
+        }
+        Ok(ListToolsResult::with_all_items(tools))
     }
 
     async fn call_tool(
