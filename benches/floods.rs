@@ -1,8 +1,8 @@
 //! Row `floods`: the streams of others while one client floods the service with frames of HTTP/2.
 //!
 //! A hundred listen streams on ten connections watch a resource that is changed all the time: before a flood,
-//! and during it. A flood has one connection at a time, and a new one as soon as the service ends it. Half-open
-//! requests have as many connections as the service takes from one address.
+//! and during it. A flood has one connection at a time, and a new one as soon as the service ends it.
+//! Half-open requests have as many connections as the service takes from one address.
 
 mod frames;
 
@@ -45,7 +45,10 @@ const COLUMNS: &[Column] = &[
 
 /// Measures the row.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
-    let time = options.seconds.map_or(FLOOD, Duration::from_secs);
+    let time = match options.seconds {
+        Some(seconds) => Duration::from_secs(seconds),
+        None => FLOOD,
+    };
     let mut table = Table::new("floods", COLUMNS);
     for flood in FLOODS {
         table.add_line(flood.name, measure(flood, time)?);
@@ -194,7 +197,7 @@ fn send(stream: &mut TcpStream, flood: &Flood, until: &AtomicBool, bytes: &mut u
                 taken = Instant::now();
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(1))
+                std::thread::sleep(Duration::from_millis(1));
             }
             Err(_) => return,
         }

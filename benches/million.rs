@@ -1,8 +1,9 @@
-//! Row `million`: a million listen streams on a thousand connections of HTTP/2, from their opening to the drain.
+//! Row `million`: a million listen streams on a thousand connections of HTTP/2, from their opening to the
+//! drain.
 //!
-//! All streams watch one resource, and a hundred of them another one, too. The last tenth of each connection's
-//! streams is opened after the first measurements, with closed windows. The twin is the crate `h2` with
-//! nothing around it, which takes the first steps alone, before the service is started.
+//! All streams watch one resource, and a hundred of them another one, too. The last tenth of each
+//! connection's streams is opened after the first measurements, with closed windows. The twin is the crate
+//! `h2` with nothing around it, which takes the first steps alone, before the service is started.
 
 use std::time::{Duration, Instant};
 
@@ -66,21 +67,18 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
         "row million needs more streams, such as --connections 10 --sessions 1000"
     );
     let every = connections * reading / FEW_STREAMS;
-    // Those of the few are spread over all that read.
-    let is_of_few = |place: usize| {
-        let (connection, stream) = (place / each, place % each);
-        let nth = connection * reading + stream;
-        stream < reading && nth % every == 0 && nth / every < FEW_STREAMS
-    };
     let plan = StreamPlan {
         connections,
         each,
         shut,
         names: &|place| {
             let mut names = vec![WATCHED.to_owned()];
-            if place % each >= reading {
+            let stream = place % each;
+            // The number among those that read, over which the few are spread.
+            let nth = place / each * reading + stream;
+            if stream >= reading {
                 names.push(FILL.to_owned());
-            } else if is_of_few(place) {
+            } else if nth.is_multiple_of(every) && nth / every < FEW_STREAMS {
                 names.push(FEW.to_owned());
             }
             names
@@ -213,7 +211,8 @@ impl<'p> Crowd<'p> {
             self.changes += 1;
             let state = format!("state {}", self.changes);
             let request = self.server.publication(WATCHED, &state)?;
-            let (server, changes) = (&self.server, &mut self.changes_of_few);
+            let server = &self.server;
+            let changes = &mut self.changes_of_few;
             let meanwhile = self.streams.change_meanwhile(&request, (FEW, FEW_STREAMS), || {
                 *changes += 1;
                 server.publication(FEW, &format!("state {changes}"))

@@ -522,7 +522,7 @@ mod tests {
         let many = ForMany::begin();
         outbox.mark(slot, &notice(1), now);
         outbox.mark(slot, &notice(2), now);
-        outbox.mark(other, &notice_of(uri.clone(), 3), now);
+        outbox.mark(other, &notice_of(uri, 3), now);
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         drop(many);
         let uri = ResourceUri::new("demo://c").unwrap();

@@ -26,7 +26,7 @@ use crate::model::{
     SubscriptionRules,
 };
 use crate::outbox::{AudienceHashes, Outbox, OutboxSet, SlotId};
-use crate::runtime::{CoreGuard, Tracer, current_shard};
+use crate::runtime::{CoreGuard, Tracer};
 use crate::sink::Attachments;
 pub(crate) use interest::Interest;
 pub(crate) use subscriptions::{Member, SubscriptionTable};
@@ -247,20 +247,6 @@ impl Publisher {
         }
         if let Some(attachments) = &self.attachments {
             attachments.report_health();
-        }
-    }
-
-    fn ping(&mut self) {
-        self.tick = (self.tick + 1) % KEEP_ALIVE_TICKS;
-        let due = self
-            .table
-            .members()
-            .filter(|(member, _)| *member as u32 % KEEP_ALIVE_TICKS == self.tick);
-        let age = due.map(|(_, outbox)| outbox.keep_alive()).max();
-        self.ages[self.tick as usize] = age.unwrap_or_default();
-        let oldest = self.ages.iter().max().copied().unwrap_or_default();
-        if let Some(shard) = current_shard() {
-            self.metrics.set_oldest(shard, oldest);
         }
     }
 }

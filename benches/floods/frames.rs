@@ -130,7 +130,8 @@ fn tiny_windows(turn: u32) -> Vec<u8> {
     out
 }
 
-/// Requests whose few bytes stand for many: a long field is put into the table once, and named again and again.
+/// Requests whose few bytes stand for many: a long field is put into the table once, and named again and
+/// again.
 fn header_bombs(turn: u32) -> Vec<u8> {
     let mut out = Vec::new();
     for place in 0..FRAMES {

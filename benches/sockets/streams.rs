@@ -268,7 +268,8 @@ impl Streams {
     /// Opens the windows that were closed. Returns how many of their streams do not get the text `last`,
     /// which the notice of the last change has.
     pub(crate) fn unshut(&mut self, last: &str) -> anyhow::Result<usize> {
-        let (first, each) = (self.reading(), self.each);
+        let first = self.reading();
+        let each = self.each;
         for shared in &mut self.shared {
             for stream in first..each {
                 shared.connection.unshut(stream);
@@ -301,9 +302,11 @@ impl Streams {
             }
             for event in &self.events {
                 if let Some(shared) = self.shared.get_mut(event.token().0) {
-                    let on_met = |_, met, _| open -= usize::from(met == Met::End);
+                    let read = shared.read(&mut self.buffer, &[], |_, met, _| {
+                        open -= usize::from(met == Met::End);
+                    });
                     // The server closes a connection after its streams.
-                    shared.read(&mut self.buffer, &[], on_met).ok();
+                    read.ok();
                 }
             }
         }
@@ -358,7 +361,8 @@ impl Shared {
         self.connection.flush()?;
         loop {
             let mut now = None;
-            let (mut refused, mut lost) = (None, None);
+            let mut refused = None;
+            let mut lost = None;
             let has_more = self.connection.read(buffer, |stream, event| {
                 let now = *now.get_or_insert_with(Instant::now);
                 match event {

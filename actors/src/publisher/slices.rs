@@ -1,11 +1,11 @@
 //! The fan-out of a change for very many subscribers of a shard, in slices.
 //!
-//! A mark takes a fraction of a microsecond, but half a million of them would keep the thread from its streams
-//! for a tenth of a second, and a change for few would wait behind them. Between two slices the thread serves
-//! its streams, and the shard tells changes for few.
+//! A mark takes a fraction of a microsecond, but half a million of them would keep the thread from its
+//! streams for a tenth of a second, and a change for few would wait behind them. Between two slices the
+//! thread serves its streams, and the shard tells changes for few.
 //!
-//! Each subscriber still sees the changes in their order: before it is marked with a later change, or anything
-//! else is done for it, it is told those that have not come to it yet.
+//! Each subscriber still sees the changes in their order: before it is marked with a later change, or
+//! anything else is done for it, it is told those that have not come to it yet.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,8 @@ use crate::runtime::ForMany;
 /// more of them is told at once.
 const SLICE: usize = 16_384;
 
-/// The subscribers of a shard up to which a change is one for few, whose readers have their turn before others.
+/// The subscribers of a shard up to which a change is one for few, whose readers have their turn before
+/// others.
 const FEW_MAX: usize = 256;
 
 /// The most changes that are told in slices at a time. The oldest is told to its end when another one comes.
@@ -87,7 +88,8 @@ impl Publisher {
         self.tell_all(fan_out);
     }
 
-    /// The number of subscribers that want a change. One that wants both its notice and its list counts twice.
+    /// The number of subscribers that want a change. One that wants both its notice and its list counts
+    /// twice.
     fn count_wanting(&self, fan_out: &FanOut) -> usize {
         let noticed = match &fan_out.notice {
             Some(notice) => self.table.subscribers(&notice.uri).len() + self.watching.len(),
@@ -118,7 +120,10 @@ impl Publisher {
             }
         }
         let left = self.wanting(&fan_out);
-        let places = left.iter().max().map_or(0, |last| last + 1);
+        let places = match left.iter().max() {
+            Some(last) => last + 1,
+            None => 0,
+        };
         if let Some((kind, ..)) = fan_out.list {
             self.count_unasked(kind);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use actix::{AsyncContext, Context, Handler};
 
-use super::Publisher;
+use super::{KEEP_ALIVE_TICKS, Publisher};
 use crate::messages::{
     CountReaders, CountSubscribers, ListMembers, ListSubscribers, QuerySubscriber, SubscriberQuery,
 };
@@ -80,6 +80,21 @@ impl Publisher {
             self.stalling.end_round(&self.metrics);
         }
         ctx.run_later(self.sweep_round / SWEEP_STEPS as u32, Self::sweep);
+    }
+
+    /// Asks the next part of the subscribers to write keep-alives.
+    pub(super) fn ping(&mut self) {
+        self.tick = (self.tick + 1) % KEEP_ALIVE_TICKS;
+        let due = self
+            .table
+            .members()
+            .filter(|(member, _)| *member as u32 % KEEP_ALIVE_TICKS == self.tick);
+        let age = due.map(|(_, outbox)| outbox.keep_alive()).max();
+        self.ages[self.tick as usize] = age.unwrap_or_default();
+        let oldest = self.ages.iter().max().copied().unwrap_or_default();
+        if let Some(shard) = current_shard() {
+            self.metrics.set_oldest(shard, oldest);
+        }
     }
 
     fn find(&self, id: SubscriberId) -> Option<&Arc<Outbox>> {

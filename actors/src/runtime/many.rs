@@ -8,8 +8,8 @@ thread_local! {
 
 /// A change for many subscribers, while this thread wakes their readers.
 ///
-/// A task that carries many readers asks in their wakers whether there is one, so that the readers of a change
-/// for few do not wait behind very many others.
+/// A task that carries many readers asks in their wakers whether there is one, so that the readers of a
+/// change for few do not wait behind very many others.
 #[derive(Debug)]
 pub struct ForMany(());
 

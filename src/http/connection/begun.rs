@@ -2,8 +2,8 @@
 //! thread.
 //!
 //! A handler holds several times the memory of a request that waits or of a stream that is open. When
-//! thousands come at once, most wait here, so that the memory of the handlers is used again instead of growing
-//! with the crowd. They do not wait for slow ones: while none is answered, more begin after a moment.
+//! thousands come at once, most wait here, so that the memory of the handlers is used again instead of
+//! growing with the crowd. They do not wait for slow ones: while none is answered, more begin after a moment.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -47,7 +47,10 @@ impl Begun {
     /// Returns true, once in a while, if no request was answered for long.
     pub(super) fn is_stuck() -> bool {
         let now = Instant::now();
-        let is_stuck = MOVED.get().is_none_or(|moved| now - moved >= PATIENCE);
+        let is_stuck = match MOVED.get() {
+            Some(moved) => now - moved >= PATIENCE,
+            None => true,
+        };
         if is_stuck {
             MOVED.set(Some(now));
         }

@@ -30,8 +30,8 @@ use super::woken_tasks::{TaskWaker, WokenTasks};
 const TURN_MAX: usize = 64;
 const TURN_MIN: usize = 16;
 
-/// The tasks that the connections of a thread poll in a round of turns, if each has one of `TURN_MIN` or more:
-/// some ten milliseconds.
+/// The tasks that the connections of a thread poll in a round of turns, if each has one of `TURN_MIN` or
+/// more: some ten milliseconds.
 const ROUND: usize = 4_096;
 
 /// The requests that begin in one turn.
@@ -90,8 +90,8 @@ impl RequestTasks {
         }
     }
 
-    /// Polls tasks that were woken or begin, as many as a turn has. Returns true if there was one, so that the
-    /// connection may have more to write.
+    /// Polls tasks that were woken or begin, as many as a turn has. Returns true if there was one, so that
+    /// the connection may have more to write.
     pub(super) fn poll_turn(&mut self) -> bool {
         self.take_new();
         let mut polled = false;
