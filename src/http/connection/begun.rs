@@ -16,13 +16,15 @@ use tokio::time::Instant;
 /// The requests of a thread below which another one begins at once.
 const BEGUN_MAX: usize = 256;
 
-/// The time without an answer after which more begin all the same.
+/// The time without room after which as many more may begin.
 pub(super) const PATIENCE: Duration = Duration::from_millis(5);
 
 thread_local! {
     static BEGUN: Cell<usize> = const { Cell::new(0) };
-    /// The last time that an answer made room, or that more began without one.
-    static MOVED: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// The number of them at which there is no room: [`BEGUN_MAX`], and more while many are slow.
+    static LIMIT: Cell<usize> = const { Cell::new(BEGUN_MAX) };
+    /// The last time that the room ran out.
+    static FULL_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
     /// The connections that wait for room, each once.
     static WAITING: RefCell<VecDeque<(Waker, WaitingMark)>> = const { RefCell::new(VecDeque::new()) };
 }
@@ -36,25 +38,25 @@ pub(super) struct Begun(());
 impl Begun {
     pub(super) fn new() -> Begun {
         BEGUN.set(BEGUN.get() + 1);
+        if !Begun::has_room() {
+            FULL_SINCE.set(Some(Instant::now()));
+        }
         Begun(())
     }
 
     /// Returns true if another request of the thread may begin.
     pub(super) fn has_room() -> bool {
-        BEGUN.get() < BEGUN_MAX
+        BEGUN.get() < LIMIT.get()
     }
 
-    /// Returns true, once in a while, if no request was answered for long.
-    pub(super) fn is_stuck() -> bool {
-        let now = Instant::now();
-        let is_stuck = match MOVED.get() {
-            Some(moved) => now - moved >= PATIENCE,
-            None => true,
-        };
-        if is_stuck {
-            MOVED.set(Some(now));
+    /// Makes room for more if no answer has made some for long: those that wait for their answers are slow.
+    pub(super) fn widen_if_stuck() {
+        if !Begun::has_room()
+            && let Some(since) = FULL_SINCE.get()
+            && since.elapsed() >= PATIENCE
+        {
+            LIMIT.set(BEGUN.get() + BEGUN_MAX);
         }
-        is_stuck
     }
 
     /// Has a connection woken when there is room.
@@ -67,10 +69,12 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        BEGUN.set(BEGUN.get() - 1);
+        let begun = BEGUN.get() - 1;
+        BEGUN.set(begun);
+        // Room that was made for slow ones is taken back with their answers.
+        LIMIT.set(LIMIT.get().min(begun + BEGUN_MAX).max(BEGUN_MAX));
         while let Some((waker, mark)) = WAITING.with_borrow_mut(VecDeque::pop_front) {
             mark.set(false);
-            MOVED.set(Some(Instant::now()));
             // The mark of a connection that has ended is held here alone.
             if Rc::strong_count(&mark) > 1 {
                 return waker.wake();
@@ -119,11 +123,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn more_begin_while_none_is_answered() {
-        let _begun: Vec<Begun> = (0..=BEGUN_MAX).map(|_| Begun::new()).collect();
-        assert!(Begun::is_stuck());
-        assert!(!Begun::is_stuck());
+    async fn slow_requests_take_no_room_from_others_for_long() {
+        let mut begun: Vec<Begun> = (0..BEGUN_MAX).map(|_| Begun::new()).collect();
+        Begun::widen_if_stuck();
+        assert!(!Begun::has_room());
         tokio::time::advance(PATIENCE).await;
-        assert!(Begun::is_stuck());
+        Begun::widen_if_stuck();
+        begun.extend((0..BEGUN_MAX).map(|_| Begun::new()));
+        Begun::widen_if_stuck();
+        assert!(!Begun::has_room());
+        // With their answers the room is that of the beginning.
+        begun.clear();
+        begun.extend((1..BEGUN_MAX).map(|_| Begun::new()));
+        assert!(Begun::has_room());
+        begun.push(Begun::new());
+        assert!(!Begun::has_room());
     }
 }

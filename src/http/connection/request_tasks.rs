@@ -111,9 +111,9 @@ impl RequestTasks {
         if waiting == 0 {
             return false;
         }
-        let is_stuck = !Begun::has_room() && Begun::is_stuck();
+        Begun::widen_if_stuck();
         for _ in 0..BEGINNINGS.min(waiting) {
-            if !(is_stuck || Begun::has_room()) {
+            if !Begun::has_room() {
                 break;
             }
             if let Some(key) = self.beginning.pop_front() {
