@@ -13,7 +13,7 @@ use tidings::wire::http1::resource_path;
 
 use super::tls::Secure;
 use super::tls::authority::connect;
-use crate::mcp::client::{LEGACY, initialize, listen_request, updates};
+use crate::mcp::client::{LEGACY, initialize, listen_request, modern_post, updates};
 use crate::mcp::events::{updated_etag, updated_uri, version};
 use crate::mcp::http::{Request, within};
 use crate::mcp::server::Server;
@@ -66,6 +66,36 @@ impl Session<'_> {
     async fn post(&self, message: &Value) -> (u16, String) {
         let request = self.with_headers(Request::post(message.to_string()));
         self.client.send(&request).await
+    }
+}
+
+#[tokio::test]
+async fn slow_requests_keep_no_other_waiting() {
+    let server = Server::start().await;
+    let etag = server.put(A, "1").await;
+    let mut settings = Builder::new();
+    // For all answers, in whatever order they come.
+    settings.initial_connection_window_size(1 << 20);
+    let client = Http2Client::with(server.address, &settings).await;
+    let arguments = json!({ "items": [{ "uri": A, "client_etag": etag }], "timeout_ms": 25_000 });
+    let params = json!({ "name": "wait_for_resource_change", "arguments": arguments });
+    let wait = modern_post(&json!(1), "tools/call", params);
+    let mut waiting = Vec::new();
+    // More than begin at a time on one thread.
+    for _ in 0..600 {
+        let (head, body) = wait.for_http2(server.address);
+        let mut sender = client.sender.clone().ready().await.unwrap();
+        let (answer, mut sending) = sender.send_request(head, false).unwrap();
+        sending.send_data(body.into(), true).unwrap();
+        waiting.push(answer);
+    }
+    // Behind all of them, and they wait for it.
+    assert_eq!(client.send(&put(A, "2")).await.0, 204);
+    for answer in waiting {
+        let mut body = within("an answer", answer).await.unwrap().into_body();
+        let text = within("its body", body.data()).await.unwrap().unwrap();
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.contains("\"timed_out\":false"), "{text}");
     }
 }
 
