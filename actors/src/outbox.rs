@@ -86,19 +86,21 @@ struct OutboxState {
 }
 
 impl OutboxState {
-    /// Wakes the reader that is handed entries. It keeps its waker, since one more costs more than to wake in
+    /// Wakes the reader that is handed entries. It keeps its waker, since a new one costs more than to wake in
     /// vain.
-    fn wake(&self) {
-        if let Some(reader) = self.readers.newest()
-            && let Some(waker) = &reader.waker
+    fn wake(&mut self) {
+        if let Some(reader) = self.readers.newest_mut()
+            && let Some(waker) = reader.waker.take()
         {
             waker.wake_by_ref();
+            // Not after a panic: the end of the outbox would run into it again.
+            reader.waker = Some(waker);
         }
     }
 
-    fn wake_all(&self) {
-        let wakers = self.readers.iter().flat_map(|reader| &reader.waker);
-        wakers.for_each(Waker::wake_by_ref);
+    fn wake_all(&mut self) {
+        let wakers = self.readers.iter_mut().flat_map(|reader| reader.waker.take());
+        wakers.for_each(Waker::wake);
     }
 }
 
