@@ -86,8 +86,8 @@ struct OutboxState {
 }
 
 impl OutboxState {
-    /// Wakes the reader that is handed entries. It keeps its waker, since a new one costs more than to wake in
-    /// vain.
+    /// Wakes the reader that is handed entries. It keeps its waker, since a new one costs more than to wake
+    /// in vain.
     fn wake(&mut self) {
         if let Some(reader) = self.readers.newest_mut()
             && let Some(waker) = reader.waker.take()

@@ -190,7 +190,7 @@ impl ServerHandler for GatewayServer {
         request: CustomRequest,
         context: Context,
     ) -> Result<CustomResult, ErrorData> {
-        let meant = match tasks::named_in(&request) {
+        let meant = match tasks::named_in(&request, &context) {
             Some(id) => Some(self.of_task(id, &context)?),
             // Nothing in another request says which server is meant.
             None => self.only(),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::failure;
 use super::speakers::principal_of;
 use super::upstream::Upstream;
+use crate::mcp::Revision;
 
 /// The beginning of the methods that are about tasks.
 const METHODS: &str = "tasks/";
@@ -34,8 +35,13 @@ pub(super) fn own_id(
 
 /// Returns the id of the task that a request names for which rmcp has no type, such as `tasks/result` of
 /// 2025-11-25.
-pub(super) fn named_in(request: &CustomRequest) -> Option<&str> {
-    match request.method.starts_with(METHODS) {
+pub(super) fn named_in<'r>(
+    request: &'r CustomRequest,
+    context: &RequestContext<RoleServer>,
+) -> Option<&'r str> {
+    // rmcp reads all that 2026-07-28 has.
+    let stateless = Revision::negotiated(context.protocol_version().as_ref()).is_stateless();
+    match request.method.starts_with(METHODS) && !stateless {
         true => request.params.as_ref()?.get("taskId")?.as_str(),
         false => None,
     }
@@ -54,7 +60,7 @@ pub(super) fn own_request(
     if !request.method.starts_with(METHODS) {
         return Ok(());
     }
-    let Some(id) = named_in(request) else {
+    let Some(id) = named_in(request, context) else {
         return Err(ErrorData::new(
             ErrorCode::METHOD_NOT_FOUND,
             request.method.clone(),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use rmcp::ErrorData;
-use rmcp::model::{ClientCapabilities, Implementation};
+use rmcp::model::{ClientCapabilities, ErrorCode, Implementation};
 use serde::de::{
     Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor,
 };
@@ -149,9 +149,7 @@ pub(super) fn check(method: &str, params: Option<&RawValue>, stateless: bool) ->
 /// Makes the error of a request that rmcp does not read though it passed [`check`]: -32602 when its method is
 /// known; none otherwise.
 pub(super) fn unread(method: &str, stateless: bool) -> Option<ErrorData> {
-    let method = find(method, stateless)?.name;
-    let text = format!("the params of {method} are not of the form that the protocol gives them");
-    Some(error::invalid_params(text))
+    find(method, stateless).map(|method| unreadable(method.name))
 }
 
 /// The methods of all revisions that rmcp reads beside those that are checked here.
@@ -165,9 +163,21 @@ const UNCHECKED: [&str; 7] = [
     "resources/directory/read",
 ];
 
-/// Returns true for a method that the protocol defines, in whatever revision.
-pub(super) fn is_of_protocol(name: &str) -> bool {
-    UNCHECKED.contains(&name) || METHODS.iter().any(|method| method.name == name)
+/// Makes the error of a request that rmcp does not read, in front of a server that has all methods: that of
+/// [`unread`], and -32601 for a method of other revisions; none for one that the protocol does not define.
+pub(super) fn unread_in_front(method: &str, stateless: bool) -> Option<ErrorData> {
+    if UNCHECKED.contains(&method) {
+        return Some(unreadable(method));
+    }
+    let is_defined = METHODS.iter().any(|other| other.name == method);
+    let unknown = || ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None);
+    unread(method, stateless).or_else(|| is_defined.then(unknown))
+}
+
+fn unreadable(method: &str) -> ErrorData {
+    error::invalid_params(format!(
+        "the params of {method} are not of the form that the protocol gives them"
+    ))
 }
 
 fn find(name: &str, stateless: bool) -> Option<&'static Method> {

@@ -14,6 +14,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use super::wrapped::Wrapped;
 use crate::ResourceUri;
 use crate::auth::{Caller, Object, Right};
+use crate::mcp::revision::Revision;
 use crate::mcp::{caller_beside, error, params};
 use crate::rights::Audience;
 
@@ -85,12 +86,9 @@ impl<H: ServerHandler> Wrapped<H> {
     ) -> Result<CustomResult, ErrorData> {
         // rmcp takes a request whose parameters it cannot read for one of an unknown method. Passed on, it
         // would reach the wrapped server without the judgement that is made for its method.
-        if params::is_of_protocol(&request.method) {
-            let text = format!(
-                "the params of {} are not of the form that the protocol gives them",
-                request.method
-            );
-            return Err(error::invalid_params(text));
+        let stateless = Revision::negotiated(context.protocol_version().as_ref()).is_stateless();
+        if let Some(unread) = params::unread_in_front(&request.method, stateless) {
+            return Err(unread);
         }
         if request.method != TASK_RESULT && !self.may(&context, Right::Call, Object::Method(&request.method))
         {

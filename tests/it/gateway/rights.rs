@@ -134,7 +134,7 @@ async fn task_is_reached_by_its_principal_alone() {
         panic!("no task: {}", reply.text());
     };
     assert_eq!(setting.got().len(), 1);
-    for method in ["tasks/get", "tasks/update", "tasks/cancel", "tasks/result"] {
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
         let params = |id: &str| json!({ "taskId": id, "inputResponses": {} });
         for id in [&task, "1", "none.1"] {
             let refusal = setting.send(1, method, params(id)).await;
@@ -149,6 +149,11 @@ async fn task_is_reached_by_its_principal_alone() {
     }
     // It names none, and would tell the tasks of all.
     assert_eq!(setting.send(0, "tasks/list", json!({})).await.error().0, -32601);
+    // Those of older revisions.
+    for method in ["tasks/result", "ping", "logging/setLevel"] {
+        let refusal = setting.send(0, method, json!({ "taskId": task })).await;
+        assert_eq!((refusal.status, refusal.error().0), (404, -32601), "{method}");
+    }
     assert_eq!(setting.got(), []);
 }
 
