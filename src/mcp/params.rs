@@ -170,8 +170,14 @@ pub(super) fn unread_in_front(method: &str, stateless: bool) -> Option<ErrorData
         return Some(unreadable(method));
     }
     let is_defined = METHODS.iter().any(|other| other.name == method);
-    let unknown = || ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None);
-    unread(method, stateless).or_else(|| is_defined.then(unknown))
+    match unread(method, stateless) {
+        None if is_defined => Some(ErrorData::new(
+            ErrorCode::METHOD_NOT_FOUND,
+            method.to_owned(),
+            None,
+        )),
+        unread => unread,
+    }
 }
 
 fn unreadable(method: &str) -> ErrorData {
