@@ -33,7 +33,6 @@ mod wrap;
 
 #[cfg(feature = "service")]
 pub(crate) use convert::log_level;
-#[cfg(feature = "service")]
 pub(crate) use handler::caller_beside;
 pub use http::{BusServer, Endpoint, EndpointBody};
 pub use options::McpOptions;

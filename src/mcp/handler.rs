@@ -164,7 +164,6 @@ fn extension<T: Clone + Send + Sync + 'static>(context: &Context) -> Option<T> {
 }
 
 /// Returns the caller of a message, as its transport let it in.
-#[cfg(feature = "service")]
 pub(crate) fn caller_beside(extensions: &Extensions) -> Option<Caller> {
     beside(extensions)
 }
