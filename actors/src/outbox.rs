@@ -5,6 +5,8 @@
 //! callback ends the session.
 
 mod audience;
+#[cfg(test)]
+mod count_wakes;
 mod held;
 mod home;
 mod listing;
@@ -441,9 +443,10 @@ fn shorten_client(name: &Arc<str>) -> Arc<str> {
 
 #[cfg(test)]
 mod tests {
+    use super::count_wakes::CountWakes;
     use super::*;
     use crate::model::{Cause, Etag, ResourceUri};
-    use std::task::{Context, Poll, Wake};
+    use std::task::{Context, Poll};
     use std::time::Instant;
 
     fn outbox() -> (Arc<Outbox>, SlotId) {
@@ -454,15 +457,6 @@ mod tests {
         outbox.set_epoch(9);
         let (slot, _) = outbox.with(|set| set.subscribe(&uri, Etag::UNKNOWN, 0));
         (outbox, slot)
-    }
-
-    #[derive(Default)]
-    struct CountWakes(AtomicUsize);
-
-    impl Wake for CountWakes {
-        fn wake(self: Arc<CountWakes>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     fn notice(version: u64) -> Arc<Notice> {
@@ -525,12 +519,12 @@ mod tests {
         outbox.mark(slot, &notice(1), now);
         outbox.mark(slot, &notice(2), now);
         outbox.mark(other, &notice_of(uri, 3), now);
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(wakes.count(), 1);
         drop(many);
         let uri = ResourceUri::new("demo://c").unwrap();
         let (few, _) = outbox.with(|set| set.subscribe(&uri, Etag::UNKNOWN, 0));
         outbox.mark(few, &notice_of(uri, 4), now);
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
+        assert_eq!(wakes.count(), 2);
     }
 
     #[test]

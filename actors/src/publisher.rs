@@ -22,8 +22,7 @@ use crate::messages::{
 };
 use crate::metrics::{Limit, Metrics};
 use crate::model::{
-    EndReason, Etag, Filter, Limits, MonotonicMillis, ResourceUri, SubscribeError, SubscriberId,
-    SubscriptionRules,
+    EndReason, Etag, Filter, Limits, ResourceUri, SubscribeError, SubscriberId, SubscriptionRules,
 };
 use crate::outbox::{AudienceHashes, Outbox, OutboxSet, SlotId};
 use crate::runtime::{CoreGuard, Tracer};
@@ -340,7 +339,7 @@ impl Publisher {
                 let told = start.told(kind, hash);
                 outbox.with(|set| set.watch_list_from(told, hash, at.offset, start.is_unsure()));
                 self.lists[kind.index()].insert(member);
-                count.add_list(outbox.mark_list(kind, hash, at, MonotonicMillis::now()));
+                count.add_list(outbox.mark_list(kind, hash, at, count.at));
             }
             count.report(&self.metrics);
             if let Some(joined) = joined {

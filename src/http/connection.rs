@@ -11,6 +11,8 @@
 //! The service cannot tell them apart: a request has the same extensions, and an answer counts the same.
 
 mod begun;
+#[cfg(test)]
+mod count_wakes;
 mod first_bytes;
 mod http1;
 mod http2;

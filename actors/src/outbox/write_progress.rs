@@ -109,17 +109,8 @@ impl WriteProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbox::count_wakes::CountWakes;
     use std::sync::Arc;
-    use std::task::Wake;
-
-    #[derive(Default)]
-    struct CountWakes(AtomicU64);
-
-    impl Wake for CountWakes {
-        fn wake(self: Arc<CountWakes>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     #[test]
     fn cut_wakes_the_task_that_waits_for_it() {
@@ -129,7 +120,7 @@ mod tests {
         assert!(!progress.is_cut());
         progress.cut();
         progress.cut();
-        assert!(progress.is_cut() && woken.0.load(Ordering::Relaxed) == 1);
+        assert!(progress.is_cut() && woken.count() == 1);
     }
 
     #[test]

@@ -17,7 +17,7 @@ const APART_MIN: usize = 8;
 /// shards wait for each other.
 pub(super) struct MarkCounts {
     /// The time of the marks, read once, because the clock costs more than a mark.
-    at: MonotonicMillis,
+    pub(super) at: MonotonicMillis,
     new: usize,
     conflated: usize,
     /// The lists among `new`.
@@ -67,9 +67,8 @@ type ChangedList = (ListKind, ListHash, Position);
 
 impl Publisher {
     /// Marks all outboxes that want the notice or the list.
-    pub(super) fn tell_all(&self, mut fan_out: FanOut) {
+    pub(super) fn tell_all(&self, fan_out: &FanOut) {
         let mut count = MarkCounts::now();
-        self.separate(&mut fan_out);
         if let Some(notice) = &fan_out.notice {
             for (outbox, slot) in self.table.subscribers(&notice.uri) {
                 self.mark_slot(outbox, slot, notice, &mut count);
@@ -87,9 +86,8 @@ impl Publisher {
                     self.mark_listed(outbox, list, self.shown[kind.index()].as_deref(), &mut count);
                 }
             }
-            self.count_unasked(kind);
         }
-        self.report(&fan_out, &count);
+        self.report(fan_out, &count);
     }
 
     /// Gives a notice for many subscribers a copy of this shard.

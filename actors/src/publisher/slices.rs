@@ -74,9 +74,12 @@ impl SlicedFanOut {
 impl Publisher {
     /// Tells a change to its subscribers: at once if they are few, else in slices.
     pub(super) fn fan_out(&mut self, mut fan_out: FanOut) {
+        self.separate(&mut fan_out);
+        if let Some((kind, ..)) = fan_out.list {
+            self.count_unasked(kind);
+        }
         let wanting = self.count_wanting(&fan_out);
         if wanting > self.slices.len {
-            self.separate(&mut fan_out);
             return self.begin_slices(fan_out);
         }
         if !self.slices.unfinished.is_empty() {
@@ -84,8 +87,9 @@ impl Publisher {
                 self.catch_up_member(member);
             }
         }
+        // Dropped before the change is, which answers the publisher: that wakes no reader.
         let _many = (wanting > FEW_MAX).then(ForMany::begin);
-        self.tell_all(fan_out);
+        self.tell_all(&fan_out);
     }
 
     /// The number of subscribers that want a change. One that wants both its notice and its list counts
@@ -124,9 +128,6 @@ impl Publisher {
             Some(last) => last + 1,
             None => 0,
         };
-        if let Some((kind, ..)) = fan_out.list {
-            self.count_unasked(kind);
-        }
         let shown = fan_out
             .list
             .and_then(|(kind, ..)| self.shown[kind.index()].clone());

@@ -1,5 +1,5 @@
-//! The sweep over the subscribers of a shard, which ends the idle, stalled and old ones, and the answers to
-//! questions about them.
+//! The sweep over the subscribers of a shard, which ends the idle, stalled and old ones, their keep-alives,
+//! and the answers to questions about them.
 //!
 //! A sweep goes in steps, so that no step takes long. A listing ranks all subscribers and describes only
 //! those that it returns.

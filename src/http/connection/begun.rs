@@ -86,18 +86,8 @@ impl Drop for Begun {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::connection::count_wakes::CountWakes;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
-
-    #[derive(Default)]
-    struct CountWakes(AtomicUsize);
-
-    impl Wake for CountWakes {
-        fn wake(self: Arc<CountWakes>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     #[test]
     fn answer_makes_room_for_the_one_that_waits_longest() {
@@ -115,7 +105,7 @@ mod tests {
         drop(first);
         begun.pop();
         assert!(Begun::has_room());
-        let woken = || counts.each_ref().map(|count| count.0.load(Ordering::Relaxed));
+        let woken = || counts.each_ref().map(|count| count.count());
         assert_eq!(woken(), [0, 1, 0]);
         assert!(!second.get() && third.get());
         begun.clear();

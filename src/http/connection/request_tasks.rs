@@ -198,18 +198,8 @@ fn turn() -> usize {
 mod tests {
     use super::*;
     use crate::ForMany;
+    use crate::http::connection::count_wakes::CountWakes;
     use std::future::{pending, poll_fn};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
-
-    #[derive(Default)]
-    struct CountWakes(AtomicUsize);
-
-    impl Wake for CountWakes {
-        fn wake(self: Arc<CountWakes>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     /// A set, and the wakers and polls of its tasks.
     struct Scene {
@@ -258,7 +248,7 @@ mod tests {
         for number in (0..1_000).chain(0..1_000) {
             scene.wake(number);
         }
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(wakes.count(), 1);
         let mut turns = 0;
         while scene.tasks.poll_turn() {
             turns += 1;
@@ -303,7 +293,7 @@ mod tests {
         scene
             .tasks
             .wait(&mut Context::from_waker(&Waker::from(wakes.clone())));
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(wakes.count(), 1);
     }
 
     #[test]
@@ -345,7 +335,7 @@ mod tests {
         scene
             .tasks
             .wait(&mut Context::from_waker(&Waker::from(wakes.clone())));
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(wakes.count(), 1);
         scene.tasks.poll_turn();
         assert_eq!(scene.polled.take(), [BEGINNINGS + 1]);
     }
