@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 use crate::Options;
 use crate::h2::SETTINGS;
-use crate::sockets::{Kind, Meanwhile, Server, StreamPlan, Streams, WATCHED, delivery_bytes};
+use crate::sockets::{Kind, Server, StreamPlan, Streams, WATCHED, delivery_bytes};
 use crate::support::{Column, Table, quantile, resident_kib};
 
 /// Comments on a million silent streams would take a tenth of the time that is measured, and their ends take
@@ -165,9 +165,8 @@ impl<'p> Crowd<'p> {
     }
 
     fn change(&mut self) -> anyhow::Result<Vec<f64>> {
-        self.changes += 1;
-        let state = format!("state {}", self.changes);
-        self.streams.change(&self.server.publication(WATCHED, &state)?)
+        let request = next_change(&self.server, WATCHED, &mut self.changes)?;
+        self.streams.change(&request)
     }
 
     /// Returns the time until the last stream had a change for all, and the p99 of all.
@@ -196,9 +195,7 @@ impl<'p> Crowd<'p> {
     fn change_few(&mut self) -> anyhow::Result<f64> {
         let mut all = Vec::new();
         for _ in 0..FEW_CHANGES {
-            self.changes_of_few += 1;
-            let state = format!("state {}", self.changes_of_few);
-            let request = self.server.publication(FEW, &state)?;
+            let request = next_change(&self.server, FEW, &mut self.changes_of_few)?;
             all.extend(self.streams.change_of(FEW, FEW_STREAMS, &request)?);
         }
         Ok(quantile(&mut all, 0.99))
@@ -208,17 +205,13 @@ impl<'p> Crowd<'p> {
     fn change_few_meanwhile(&mut self) -> anyhow::Result<f64> {
         let mut few = Vec::new();
         for _ in 0..CHANGES {
-            self.changes += 1;
-            let state = format!("state {}", self.changes);
-            let request = self.server.publication(WATCHED, &state)?;
+            let request = next_change(&self.server, WATCHED, &mut self.changes)?;
             let server = &self.server;
             let changes = &mut self.changes_of_few;
-            let meanwhile = self.streams.change_meanwhile(&request, (FEW, FEW_STREAMS), || {
-                *changes += 1;
-                server.publication(FEW, &format!("state {changes}"))
-            })?;
-            let Meanwhile { few: latencies, .. } = meanwhile;
-            few.extend(latencies);
+            few.extend(
+                self.streams
+                    .change_meanwhile(&request, (FEW, FEW_STREAMS), || next_change(server, FEW, changes))?,
+            );
             std::thread::sleep(PAUSE);
         }
         Ok(quantile(&mut few, 0.99))
@@ -232,4 +225,10 @@ impl<'p> Crowd<'p> {
         let open = self.streams.read_to_end()?;
         Ok((started.elapsed().as_secs_f64(), open))
     }
+}
+
+/// Counts one more change of a resource, and returns the request that makes it.
+fn next_change(server: &Server, name: &str, changes: &mut usize) -> anyhow::Result<Vec<u8>> {
+    *changes += 1;
+    server.publication(name, &format!("state {changes}"))
 }

@@ -29,4 +29,4 @@ pub(crate) use mcp::{listen, open_session, open_session_stream, subscribe};
 pub(crate) use rmcp_twin::serve as serve_rmcp;
 pub(crate) use running::{Plan, Running, delivery_bytes, fit};
 pub(crate) use server::Server;
-pub(crate) use streams::{Meanwhile, StreamPlan, Streams};
+pub(crate) use streams::{StreamPlan, Streams};

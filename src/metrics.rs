@@ -23,6 +23,8 @@ pub(crate) use audit::AuditMetrics;
 #[cfg(feature = "nats")]
 pub(crate) use cluster::{ClusterMetrics, ClusterNodeMetrics, JanitorMetrics};
 #[cfg(feature = "service")]
+pub(crate) use delivery_turn::DeliveryTurn;
+#[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
 #[cfg(feature = "service")]
 pub(crate) use http::{HttpMetrics, OpenConnection};
@@ -51,13 +53,18 @@ macro_rules! metric_table {
 #[cfg(feature = "nats")]
 mod cluster;
 mod audit;
+#[cfg_attr(
+    not(feature = "service"),
+    allow(dead_code, reason = "a service alone carries many streams on one connection")
+)]
+mod delivery_turn;
 mod moved_sessions;
 #[cfg(feature = "service")]
 mod upstream;
 
 metric_table! {
     describe_histogram DELIVERY = "tidings_delivery_seconds",
-        "Time from the admission of a change until a frame with it was handed to the connection; one sample per frame.";
+        "Time from the admission of a change until a frame with it was handed to the connection; one sample per frame, or per turn of an HTTP/2 connection.";
     describe_counter TOOL_CALLS = "tidings_tool_calls_total", "Calls of tools, by outcome.";
     describe_counter REQUESTS = "tidings_http_requests_total",
         "HTTP requests answered, by route and class of the status.";
@@ -314,9 +321,8 @@ impl McpMetrics {
 
     /// Records the delivery of `entries`, which were written as one frame. The oldest one gives the sample.
     pub(crate) fn wrote(&self, entries: &[OutboxEntry]) {
-        let oldest = entries.iter().filter_map(changed_at).min();
-        if let Some(at) = oldest {
-            self.handles.delivery.record(Instant::now() - at);
+        if let Some(at) = entries.iter().filter_map(changed_at).min() {
+            delivery_turn::delivered(&self.handles, at);
         }
     }
 

@@ -29,12 +29,13 @@ pub use bus::{
 };
 pub use model::{
     Block, Body, BoxFuture, CallContext, CallbackError, Cause, Change, Closed, Condition, Content,
-    Descriptor, Digest, EndReason, Etag, EtagCondition, EtagSet, Filter, InvalidEtag, InvalidOwner,
-    InvalidPattern, InvalidPosition, InvalidUri, InvalidUriTemplate, Life, Limits, Line, LineState, Lineage,
-    ListHash, ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError, Outcome, Owner, PATTERNS_MAX,
-    Position, Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Resource, ResourceTemplate,
-    ResourceUri, Role, SessionOptions, StartError, StoreError, SubscribeError, SubscriberId, SubscriberKind,
-    SubscriptionAllowance, SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables,
+    Descriptor, Digest, EndReason, Etag, EtagCondition, EtagSet, Filter, HeldClock, InvalidEtag,
+    InvalidOwner, InvalidPattern, InvalidPosition, InvalidUri, InvalidUriTemplate, Life, Limits, Line,
+    LineState, Lineage, ListHash, ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError, Outcome,
+    Owner, PATTERNS_MAX, Position, Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Resource,
+    ResourceTemplate, ResourceUri, Role, SessionOptions, StartError, StoreError, SubscribeError,
+    SubscriberId, SubscriberKind, SubscriptionAllowance, SubscriptionRequest, Tool, ToolOutput, UriPattern,
+    UriTemplate, Variables,
 };
 pub use outbox::{Drained, OutboxEntry, OutboxReader, WriteProgress};
 pub use runtime::{ForMany, Shard};

@@ -40,6 +40,7 @@ pub(crate) use callback::run_callback;
 pub use callback::{BoxFuture, CallbackError, Panicked, catch_panic};
 pub use change::{Change, Condition, EtagCondition, EtagSet, ListOutcome, Outcome};
 pub(crate) use change::{ListChange, MemberList};
+pub use clock::HeldClock;
 pub(crate) use clock::MonotonicMillis;
 pub use digest::Digest;
 pub use end_reason::EndReason;

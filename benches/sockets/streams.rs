@@ -73,14 +73,6 @@ enum Met {
     End,
 }
 
-/// The latencies of a change for few, told while one for all is told.
-pub(crate) struct Meanwhile {
-    /// After how many milliseconds each stream had the change for all.
-    pub(crate) all: Vec<f64>,
-    /// After how many each of the few had a change of theirs.
-    pub(crate) few: Vec<f64>,
-}
-
 impl Streams {
     /// Opens the streams of a plan whose windows are open.
     pub(crate) fn open(
@@ -220,41 +212,39 @@ impl Streams {
     }
 
     /// Makes a change for all, and until all have it one for `few` after the other, of another resource.
+    /// Returns after how many milliseconds each of the few had a change of theirs.
     pub(crate) fn change_meanwhile(
         &mut self,
         request: &[u8],
         (name_of_few, few): (&str, usize),
         mut next: impl FnMut() -> anyhow::Result<Vec<u8>>,
-    ) -> anyhow::Result<Meanwhile> {
+    ) -> anyhow::Result<Vec<f64>> {
         let texts = [notice_of(WATCHED), notice_of(name_of_few)];
         let readers = self.shared.len() * self.reading();
         let mut told = vec![false; self.shared.len() * self.each];
-        let mut latencies = Meanwhile {
-            all: Vec::with_capacity(readers),
-            few: Vec::new(),
-        };
+        let mut count = 0;
+        let mut latencies = Vec::new();
         let mut answers = [false, true];
         let mut begun = Instant::now();
         let mut due = 0;
         let started = Instant::now();
         self.publish(0, request)?;
-        while latencies.all.len() < readers || answers != [true, true] || due > 0 {
-            if due == 0 && answers[1] && latencies.all.len() < readers {
+        while count < readers || answers != [true, true] || due > 0 {
+            if due == 0 && answers[1] && count < readers {
                 begun = Instant::now();
                 due = few;
                 answers[1] = false;
                 self.publish(1, &next()?)?;
             }
-            let count = latencies.all.len();
             let left = left_of(started, || {
                 format!("{count} of {readers} streams had the notice, and {due} of {few} had not theirs")
             })?;
             let answered = self.turn(left, &texts, |place, met, at| match met {
                 Met::Text(0) if !std::mem::replace(&mut told[place], true) => {
-                    latencies.all.push(milliseconds(at, started));
+                    count += 1;
                 }
                 Met::Text(1) => {
-                    latencies.few.push(milliseconds(at, begun));
+                    latencies.push(milliseconds(at, begun));
                     due -= 1;
                 }
                 _ => {}

@@ -17,7 +17,9 @@ mod first_bytes;
 mod http1;
 mod http2;
 mod http2_body;
+mod http2_io;
 mod http2_streams;
+mod many_turns;
 mod request_tasks;
 mod woken_tasks;
 
@@ -123,8 +125,6 @@ where
         Protocol::Http1 => http1::serve(stream, bytes, parts).await,
         Protocol::Http2 => {
             stream.get_mut().unread(bytes);
-            // The library joins frames of up to 1 KiB, and the notices of many streams leave in one write.
-            stream.get_mut().join_parts();
             Box::pin(http2::serve(stream, parts)).await;
         }
     }

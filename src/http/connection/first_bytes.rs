@@ -69,8 +69,6 @@ fn protocol_of(bytes: &[u8]) -> Option<Protocol> {
 pub(super) struct Prefixed<T> {
     prefix: Bytes,
     inner: T,
-    /// True while the parts of a message are written as they are, without a copy that joins them.
-    is_vectored: bool,
 }
 
 impl<T> Prefixed<T> {
@@ -78,14 +76,7 @@ impl<T> Prefixed<T> {
         Prefixed {
             prefix: Bytes::new(),
             inner,
-            is_vectored: true,
         }
-    }
-
-    /// Has parts joined before they are written. For many small ones: the copy costs less than a call of the
-    /// kernel for each.
-    pub(super) fn join_parts(&mut self) {
-        self.is_vectored = false;
     }
 
     /// Gives bytes back, to be read again.
@@ -130,7 +121,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Prefixed<T> {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.is_vectored && self.inner.is_write_vectored()
+        self.inner.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

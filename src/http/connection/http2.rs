@@ -31,6 +31,7 @@ use tracing::debug;
 
 use super::first_bytes::Prefixed;
 use super::http2_body::Http2Body;
+use super::http2_io::{Http2Io, ReadTurn};
 use super::http2_streams::{Http2Streams, RequestState, StreamSpawner};
 use super::request_tasks::{NewTasks, RequestTasks};
 use super::{ConnectionParts, ConnectionPermit, Peer};
@@ -95,15 +96,19 @@ where
     };
     let new_tasks = NewTasks::default();
     let mut tasks = RequestTasks::new(new_tasks.clone());
+    let read_turn = ReadTurn::new();
+    let socket = TokioIo::new(Http2Io::new(stream, read_turn.clone()));
     let spawner = StreamSpawner::new(streams.clone(), new_tasks);
-    let library = builder(config, spawner).serve_connection(TokioIo::new(stream), service);
-    let mut library = std::pin::pin!(library);
+    let mut library = std::pin::pin!(builder(config, spawner).serve_connection(socket, service));
     let mut closing = context.closing.clone();
     let mut idle = std::pin::pin!(sleep_until(Instant::now() + config.header_timeout));
     let mut says_goodbye = false;
     let end = loop {
         tokio::select! {
-            end = poll_fn(|cx| poll_connection(library.as_mut(), &streams, &mut tasks, cx)) => break end,
+            end = poll_fn(|cx| {
+                read_turn.begin();
+                poll_connection(library.as_mut(), &streams, &mut tasks, cx)
+            }) => break end,
             _ = closing.wait_for(|closing| *closing), if !says_goodbye => {
                 // Requests that are being answered are finished; open streams stay until the bus ends them.
                 library.as_mut().graceful_shutdown();
@@ -159,7 +164,7 @@ where
     }
     // Before the turn, so that what waited for the socket has its part in it.
     streams.wake_if_unblocked();
-    if tasks.poll_turn()
+    if tasks.poll_turn(cx)
         && let Poll::Ready(ended) = library.poll(cx)
     {
         return Poll::Ready(End::Library(ended));

@@ -17,14 +17,17 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::begun::Begun;
 use super::request_tasks::NewTasks;
-use crate::WriteProgress;
 use crate::config::HttpConfig;
 use crate::http::unread::{Lingering, Unread};
 use crate::metrics::{self, HttpMetrics, Limit, Path};
+use crate::{ForMany, WriteProgress};
 
 /// The requests that a client may reset within [`RESETS_TIME`] before they are answered, or as many as it may
 /// have at a time, if that is more. At the limit the connection ends.
 const RESETS_MAX: usize = 1_000;
+
+/// The number of bodies that wait for the socket from which on they count as woken for many.
+const MANY: usize = 64;
 
 /// The time after which such resets are counted anew.
 const RESETS_TIME: Duration = Duration::from_secs(10);
@@ -34,7 +37,7 @@ pub(super) struct Http2Streams {
     /// The progress of the socket.
     socket: Arc<WriteProgress>,
     metrics: HttpMetrics,
-    /// The places of requests that are not answered, over all connections.
+    /// The places of requests that are not answered, or whose clients still send, over all connections.
     places: Arc<Semaphore>,
     write_timeout: Duration,
     lingering: Lingering,
@@ -87,7 +90,7 @@ impl Http2Streams {
         self.metrics.http2().requested();
         let state = Rc::new(RequestState {
             streams: self.clone(),
-            place: RefCell::new(self.places.clone().try_acquire_owned().ok()),
+            place: RefCell::new(self.place()),
             begun: RefCell::default(),
             progress: Arc::default(),
             handed: Cell::default(),
@@ -99,6 +102,11 @@ impl Http2Streams {
         // The library takes no state along, so the next task that it spawns is known by its turn.
         *self.beginning.borrow_mut() = Some(state.clone());
         state
+    }
+
+    /// Takes a place among the requests of all connections, if there is one.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.places.clone().try_acquire_owned().ok()
     }
 
     /// Returns the time at which to look again whether the connection is idle; none if it is: for `idle_max`
@@ -127,7 +135,10 @@ impl Http2Streams {
         if self.socket.is_blocked() {
             return;
         }
-        for state in self.waiting.take() {
+        let waiting = self.waiting.take();
+        // Most wait with a change for many, and a change for few is not to wait behind them again.
+        let _many = (waiting.len() > MANY).then(ForMany::begin);
+        for state in waiting {
             if let Some(waker) = state.waker.take() {
                 waker.wake();
             }
@@ -310,7 +321,16 @@ impl RequestState {
             TaskEnd::Done => self.unread.take_rest()?,
             TaskEnd::Reset => return None,
         };
-        Some(Box::pin(self.streams.lingering.end_request(rest)))
+        // Without one the stream is reset as soon as the answer is written.
+        let Some(place) = self.streams.place() else {
+            metrics::limit_reached(Limit::Http2Requests);
+            return None;
+        };
+        let ending = self.streams.lingering.end_request(rest);
+        Some(Box::pin(async move {
+            ending.await;
+            drop(place);
+        }))
     }
 }
 

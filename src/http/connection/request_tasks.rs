@@ -4,13 +4,14 @@
 //! scheduled by itself, and each would wake the connection to write its few bytes. Here the first one wakes
 //! the connection, which polls them in turns and writes the frames of a turn together.
 //!
-//! A turn is short, so that other connections of the thread are not kept waiting, and shorter while many of
-//! them have more to do than a turn. It has its share of the streams of a change for few ([`WokenTasks`]).
+//! A turn is short, so that other connections of the thread are not kept waiting, and few of them at a time
+//! tell their streams of a change for many ([`ManyTurns`]). A turn has its share of the streams of a change
+//! for few ([`WokenTasks`]).
 //!
 //! New requests begin a few in each turn, after those that are under way, and while few of the thread wait
 //! for their answers ([`Begun`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -23,24 +24,19 @@ use tokio::time::{Sleep, sleep};
 use tracing::error;
 
 use super::begun::{Begun, PATIENCE, WaitingMark};
+use super::many_turns::ManyTurns;
 use super::woken_tasks::{TaskWaker, WokenTasks};
+use crate::HeldClock;
+use crate::metrics::DeliveryTurn;
 
-/// The most tasks that are polled before the connection writes and others of its thread have their turn, and
-/// the fewest.
-const TURN_MAX: usize = 64;
-const TURN_MIN: usize = 16;
+/// The tasks that are polled before the connection writes and others of its thread have their turn.
+const TURN: usize = 64;
 
-/// The tasks that the connections of a thread poll in a round of turns, if each has one of `TURN_MIN` or
-/// more: some ten milliseconds.
-const ROUND: usize = 4_096;
+/// The tasks that were woken for many and are so few that they need not wait.
+const MANY_MIN: usize = 16;
 
 /// The requests that begin in one turn.
 const BEGINNINGS: usize = 16;
-
-thread_local! {
-    /// The connections of the thread that have more to do than a turn.
-    static BUSY: Cell<usize> = const { Cell::new(0) };
-}
 
 /// A task of a request.
 pub(super) type RequestTask = Pin<Box<dyn Future<Output = ()>>>;
@@ -67,8 +63,7 @@ pub(super) struct RequestTasks {
     /// The time after which they are looked at again without room.
     patience: Option<Pin<Box<Sleep>>>,
     woken: Arc<WokenTasks>,
-    /// True if this connection counts as busy.
-    is_busy: bool,
+    many_turns: ManyTurns,
 }
 
 struct HeldTask {
@@ -86,23 +81,37 @@ impl RequestTasks {
             waits: WaitingMark::default(),
             patience: None,
             woken: Arc::default(),
-            is_busy: false,
+            many_turns: ManyTurns::default(),
         }
     }
 
     /// Polls tasks that were woken or begin, as many as a turn has. Returns true if there was one, so that
     /// the connection may have more to write.
-    pub(super) fn poll_turn(&mut self) -> bool {
+    pub(super) fn poll_turn(&mut self, cx: &Context<'_>) -> bool {
         self.take_new();
-        let mut polled = false;
-        for _ in 0..turn() {
-            let Some(woken) = self.woken.take() else {
-                break;
-            };
-            polled = true;
-            self.poll_task(woken.key);
+        let mut keys = [0; TURN];
+        let taken = self.woken.take(self.may_tell_many(cx), &mut keys);
+        if taken > 0 {
+            let _time = HeldClock::begin();
+            let _delivery = DeliveryTurn::begin();
+            for key in &keys[..taken] {
+                self.poll_task(*key);
+            }
         }
-        self.begin_some() || polled
+        self.begin_some() || taken > 0
+    }
+
+    /// Returns true if tasks that were woken for many may be polled. If not, the connection is woken as soon
+    /// as they may.
+    fn may_tell_many(&self, cx: &Context<'_>) -> bool {
+        match self.woken.many() {
+            0 => {
+                self.many_turns.end();
+                true
+            }
+            1..=MANY_MIN => true,
+            _ => self.many_turns.ask(cx),
+        }
     }
 
     /// Begins requests, as many as a turn has. Returns true if there was one.
@@ -134,8 +143,8 @@ impl RequestTasks {
             Begun::wait(cx.waker(), &self.waits);
             self.wait_for_patience(cx);
         }
-        let is_busy = self.woken.wait(cx);
-        self.set_busy(is_busy);
+        let may_tell_many = self.may_tell_many(cx);
+        self.woken.wait(cx, !may_tell_many);
     }
 
     fn wait_for_patience(&mut self, cx: &mut Context<'_>) {
@@ -144,11 +153,6 @@ impl RequestTasks {
             self.patience = None;
             cx.waker().wake_by_ref();
         }
-    }
-
-    fn set_busy(&mut self, is_busy: bool) {
-        let was_busy = std::mem::replace(&mut self.is_busy, is_busy);
-        BUSY.set(BUSY.get() + usize::from(is_busy) - usize::from(was_busy));
     }
 
     fn take_new(&mut self) {
@@ -181,17 +185,6 @@ impl RequestTasks {
             }
         }
     }
-}
-
-impl Drop for RequestTasks {
-    fn drop(&mut self) {
-        self.set_busy(false);
-    }
-}
-
-/// The number of woken tasks that a connection polls in its turn.
-fn turn() -> usize {
-    (ROUND / BUSY.get().max(1)).clamp(TURN_MIN, TURN_MAX)
 }
 
 #[cfg(test)]
@@ -228,9 +221,19 @@ mod tests {
                     Poll::Pending
                 })));
             }
-            while scene.tasks.poll_turn() {}
+            while scene.poll_turn() {}
             assert_eq!(scene.polled.take().len(), count);
             scene
+        }
+
+        fn poll_turn(&mut self) -> bool {
+            self.tasks.poll_turn(&Context::from_waker(Waker::noop()))
+        }
+
+        /// Wakes the first `count` tasks for a change for many.
+        fn wake_many(&self, count: usize) {
+            let _many = ForMany::begin();
+            (0..count).for_each(|number| self.wake(number));
         }
 
         fn wake(&self, number: usize) {
@@ -250,10 +253,10 @@ mod tests {
         }
         assert_eq!(wakes.count(), 1);
         let mut turns = 0;
-        while scene.tasks.poll_turn() {
+        while scene.poll_turn() {
             turns += 1;
         }
-        assert_eq!(turns, 1_000_usize.div_ceil(TURN_MAX));
+        assert_eq!(turns, 1_000_usize.div_ceil(TURN));
         let mut polled = scene.polled.take();
         polled.sort_unstable();
         assert!(polled.into_iter().eq(0..1_000));
@@ -262,33 +265,30 @@ mod tests {
     #[test]
     fn task_woken_for_few_is_polled_in_the_next_turn() {
         let mut scene = Scene::of(1_000);
-        {
-            let _many = ForMany::begin();
-            (0..1_000).for_each(|number| scene.wake(number));
-        }
+        scene.wake_many(1_000);
         // Again, for a change for few.
         (0..3).for_each(|_| scene.wake(500));
-        scene.tasks.poll_turn();
+        scene.poll_turn();
         let polled = scene.polled.take();
         assert!(polled[..2].contains(&500), "{polled:?}");
         // The others go on in their order.
-        assert!(polled.contains(&(TURN_MAX - 2)), "{polled:?}");
-        while scene.tasks.poll_turn() {}
+        assert!(polled.contains(&(TURN - 2)), "{polled:?}");
+        while scene.poll_turn() {}
         assert_eq!(
             scene.polled.take().len() + polled.len(),
             1_000,
             "each is polled once"
         );
         scene.wake(500);
-        assert!(scene.tasks.poll_turn());
+        assert!(scene.poll_turn());
         assert_eq!(scene.polled.take(), [500]);
     }
 
     #[test]
     fn tasks_left_over_wake_the_connection_at_once() {
-        let mut scene = Scene::of(TURN_MAX + 1);
-        (0..=TURN_MAX).for_each(|number| scene.wake(number));
-        scene.tasks.poll_turn();
+        let mut scene = Scene::of(TURN + 1);
+        (0..=TURN).for_each(|number| scene.wake(number));
+        scene.poll_turn();
         let wakes = Arc::new(CountWakes::default());
         scene
             .tasks
@@ -297,24 +297,38 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_shorter_while_many_are_busy() {
+    fn few_connections_at_a_time_tell_many() {
         let mut cx = Context::from_waker(Waker::noop());
-        let mut scenes = Vec::new();
-        for _ in 0..ROUND / 32 {
-            let mut scene = Scene::of(TURN_MAX + 1);
-            (0..=TURN_MAX).for_each(|number| scene.wake(number));
+        let all = TURN + MANY_MIN;
+        let mut scenes: Vec<Scene> = (0..6).map(|_| Scene::of(all)).collect();
+        for scene in &mut scenes {
+            scene.wake_many(all);
+            scene.poll_turn();
             scene.tasks.wait(&mut cx);
-            scenes.push(scene);
         }
-        for expected in [32, 32] {
-            scenes[0].tasks.poll_turn();
-            assert_eq!(scenes[0].polled.take().len(), expected);
+        let polled = |scenes: &[Scene]| {
+            let polled = scenes.iter().map(|scene| scene.polled.borrow().len());
+            polled.collect::<Vec<_>>()
+        };
+        assert_eq!(polled(&scenes), [TURN, TURN, TURN, TURN, 0, 0]);
+        // A stream of a change for few is not kept waiting.
+        let wakes = Arc::new(CountWakes::default());
+        let waker = Waker::from(wakes.clone());
+        scenes[5].tasks.wait(&mut Context::from_waker(&waker));
+        scenes[5].wake_many(1);
+        assert_eq!(wakes.count(), 0);
+        scenes[5].wake(1);
+        assert_eq!(wakes.count(), 1);
+        scenes[5].poll_turn();
+        assert_eq!(*scenes[5].polled.borrow(), [1]);
+        // The first ones have little left, and then the others follow.
+        for _ in 0..3 {
+            for scene in &mut scenes {
+                scene.poll_turn();
+                scene.tasks.wait(&mut cx);
+            }
         }
-        scenes.truncate(1);
-        scenes[0].tasks.poll_turn();
-        assert_eq!(scenes[0].polled.take().len(), 1);
-        scenes[0].tasks.wait(&mut cx);
-        assert_eq!(BUSY.get(), 0);
+        assert_eq!(polled(&scenes), [all; 6]);
     }
 
     #[test]
@@ -329,14 +343,14 @@ mod tests {
         }
         scene.wake(0);
         // Those that are under way have their part first.
-        scene.tasks.poll_turn();
+        scene.poll_turn();
         assert_eq!(scene.polled.take(), (0..=BEGINNINGS).collect::<Vec<_>>());
         let wakes = Arc::new(CountWakes::default());
         scene
             .tasks
             .wait(&mut Context::from_waker(&Waker::from(wakes.clone())));
         assert_eq!(wakes.count(), 1);
-        scene.tasks.poll_turn();
+        scene.poll_turn();
         assert_eq!(scene.polled.take(), [BEGINNINGS + 1]);
     }
 
@@ -350,10 +364,10 @@ mod tests {
             panic!("a handler that panics");
         }));
         scene.new.push(Box::pin(pending()));
-        assert!(scene.tasks.poll_turn());
+        assert!(scene.poll_turn());
         assert_eq!((Rc::strong_count(&held), scene.tasks.tasks.len()), (1, 3));
         scene.wake(1);
-        assert!(scene.tasks.poll_turn());
+        assert!(scene.poll_turn());
         assert_eq!(scene.polled.take(), [1]);
     }
 }

@@ -26,14 +26,17 @@ struct Woken {
     takes_many: bool,
     /// The task of the connection, while it waits.
     connection: Option<Waker>,
+    /// True if it waits for the few alone.
+    waits_for_few: bool,
 }
 
 impl Woken {
-    fn pop(&mut self) -> Option<Arc<TaskWaker>> {
-        self.takes_many = !self.takes_many;
+    fn pop(&mut self, with_many: bool) -> Option<Arc<TaskWaker>> {
+        self.takes_many = with_many && !self.takes_many;
         match self.takes_many {
             true => self.many.pop_front().or_else(|| self.few.pop_front()),
-            false => self.few.pop_front().or_else(|| self.many.pop_front()),
+            false if with_many => self.few.pop_front().or_else(|| self.many.pop_front()),
+            false => self.few.pop_front(),
         }
     }
 }
@@ -41,7 +44,7 @@ impl Woken {
 /// Wakes one task.
 pub(super) struct TaskWaker {
     /// Its place in the set.
-    pub(super) key: usize,
+    key: usize,
     /// [`ASLEEP`], [`IN_MANY`] or [`IN_FEW`].
     state: AtomicU8,
     list: Arc<WokenTasks>,
@@ -59,32 +62,45 @@ impl WokenTasks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a task from the lists.
-    pub(super) fn take(&self) -> Option<Arc<TaskWaker>> {
+    /// Returns the number of tasks that were woken for many.
+    pub(super) fn many(&self) -> usize {
+        self.lock().many.len()
+    }
+
+    /// Takes tasks from the lists, as many as `keys` has room for. Returns their number.
+    pub(super) fn take(&self, with_many: bool, keys: &mut [usize]) -> usize {
         let mut woken = self.lock();
-        while let Some(task) = woken.pop() {
+        let mut taken = 0;
+        while taken < keys.len()
+            && let Some(task) = woken.pop(with_many)
+        {
             // Before it is polled, so that it can be woken meanwhile. Where it was polled by its other entry,
             // this one is left behind.
             if task.state.swap(ASLEEP, Ordering::AcqRel) != ASLEEP {
-                return Some(task);
+                keys[taken] = task.key;
+                taken += 1;
             }
         }
+        let lists = &mut *woken;
         // The room of a change for many is not kept until the next one.
-        woken.few.shrink_to(ROOM_KEPT);
-        woken.many.shrink_to(ROOM_KEPT);
-        None
+        for list in [&mut lists.few, &mut lists.many] {
+            if list.is_empty() {
+                list.shrink_to(ROOM_KEPT);
+            }
+        }
+        taken
     }
 
-    /// Has the task of the connection woken with the next task. Returns true, and wakes it at once, if there
-    /// are some already.
-    pub(super) fn wait(&self, cx: &Context<'_>) -> bool {
+    /// Has the task of the connection woken with the next task, or with the next one for few alone: at once
+    /// if there are some already.
+    pub(super) fn wait(&self, cx: &Context<'_>, for_few_alone: bool) {
         let mut woken = self.lock();
-        if woken.few.is_empty() && woken.many.is_empty() {
+        if woken.few.is_empty() && (for_few_alone || woken.many.is_empty()) {
             woken.connection = Some(cx.waker().clone());
-            return false;
+            woken.waits_for_few = for_few_alone;
+        } else {
+            cx.waker().wake_by_ref();
         }
-        cx.waker().wake_by_ref();
-        true
     }
 }
 
@@ -115,11 +131,15 @@ impl Wake for TaskWaker {
         }
         let connection = {
             let mut woken = self.list.lock();
-            match state {
-                IN_MANY => woken.many.push_back(self.clone()),
-                _ => woken.few.push_back(self.clone()),
+            let is_many = state == IN_MANY;
+            match is_many {
+                true => woken.many.push_back(self.clone()),
+                false => woken.few.push_back(self.clone()),
             }
-            woken.connection.take()
+            match is_many && woken.waits_for_few {
+                true => None,
+                false => woken.connection.take(),
+            }
         };
         // Without the lock, which the connection may take at once.
         if let Some(connection) = connection {
