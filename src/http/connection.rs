@@ -19,8 +19,8 @@ mod http2;
 mod http2_body;
 mod http2_io;
 mod http2_streams;
-mod many_turns;
 mod request_tasks;
+mod turn_queue;
 mod woken_tasks;
 
 use std::io;

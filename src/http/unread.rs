@@ -39,6 +39,8 @@ const READ_BYTES: usize = 16 << 10;
 pub struct RequestBody {
     /// None once it was read to its end.
     incoming: Option<Incoming>,
+    /// The first frame, or the error in its place, if the body was awaited before it is read.
+    first: Option<Box<Result<Frame<Bytes>, hyper::Error>>>,
     unread: Option<Unread>,
 }
 
@@ -77,6 +79,7 @@ impl Unread {
         }
         RequestBody {
             incoming: Some(incoming),
+            first: None,
             unread: has_body.then(|| self.clone()),
         }
     }
@@ -163,6 +166,30 @@ impl UnreadState {
     }
 }
 
+impl RequestBody {
+    /// Waits until the body begins, breaks off, or turns out to be empty.
+    pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.first.is_none() && !self.is_end_stream() {
+            self.first = ready!(self.poll_incoming(cx)).map(Box::new);
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(incoming) = &mut self.incoming else {
+            return Poll::Ready(None);
+        };
+        let frame = ready!(Pin::new(incoming).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.incoming = None;
+        }
+        if let (Some(Err(_)), Some(unread)) = (&frame, &self.unread) {
+            unread.state().broken = true;
+        }
+        Poll::Ready(frame)
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
@@ -172,31 +199,35 @@ impl Body for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let body = self.get_mut();
-        let Some(incoming) = &mut body.incoming else {
-            return Poll::Ready(None);
-        };
-        let frame = ready!(Pin::new(incoming).poll_frame(cx));
-        if !matches!(frame, Some(Ok(_))) {
-            body.incoming = None;
+        match body.first.take() {
+            Some(first) => Poll::Ready(Some(*first)),
+            None => body.poll_incoming(cx),
         }
-        if let (Some(Err(_)), Some(unread)) = (&frame, &body.unread) {
-            unread.state().broken = true;
-        }
-        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.incoming {
-            Some(incoming) => incoming.is_end_stream(),
-            None => true,
-        }
+        self.first.is_none()
+            && match &self.incoming {
+                Some(incoming) => incoming.is_end_stream(),
+                None => true,
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.incoming {
+        let first = match self.first.as_deref() {
+            Some(Ok(frame)) => frame.data_ref(),
+            _ => None,
+        };
+        let first = first.into_iter().map(|data| data.len() as u64).sum::<u64>();
+        let mut hint = match &self.incoming {
             Some(incoming) => incoming.size_hint(),
             None => SizeHint::with_exact(0),
+        };
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + first);
         }
+        hint.set_lower(hint.lower() + first);
+        hint
     }
 }
 

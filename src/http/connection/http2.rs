@@ -15,7 +15,9 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Uri, header};
 use bytes::Bytes;
 use http_body::Body;
@@ -26,12 +28,12 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tracing::debug;
 
 use super::first_bytes::Prefixed;
 use super::http2_body::Http2Body;
-use super::http2_io::{Http2Io, ReadTurn};
+use super::http2_io::{Http2Io, ReadTurns};
 use super::http2_streams::{Http2Streams, RequestState, StreamSpawner};
 use super::request_tasks::{NewTasks, RequestTasks};
 use super::{ConnectionParts, ConnectionPermit, Peer};
@@ -93,11 +95,12 @@ where
         peer,
         streams: streams.clone(),
         permit,
+        body_timeout: config.body_timeout,
     };
     let new_tasks = NewTasks::default();
     let mut tasks = RequestTasks::new(new_tasks.clone());
-    let read_turn = ReadTurn::new();
-    let socket = TokioIo::new(Http2Io::new(stream, read_turn.clone()));
+    let mut reads = ReadTurns::new();
+    let socket = TokioIo::new(Http2Io::new(stream, &reads));
     let spawner = StreamSpawner::new(streams.clone(), new_tasks);
     let mut library = std::pin::pin!(builder(config, spawner).serve_connection(socket, service));
     let mut closing = context.closing.clone();
@@ -106,8 +109,10 @@ where
     let end = loop {
         tokio::select! {
             end = poll_fn(|cx| {
-                read_turn.begin();
-                poll_connection(library.as_mut(), &streams, &mut tasks, cx)
+                reads.begin(cx);
+                let polled = poll_connection(library.as_mut(), &streams, &mut tasks, cx);
+                reads.end(cx);
+                polled
             }) => break end,
             _ = closing.wait_for(|closing| *closing), if !says_goodbye => {
                 // Requests that are being answered are finished; open streams stay until the bus ends them.
@@ -165,13 +170,18 @@ where
     // Before the turn, so that what waited for the socket has its part in it.
     streams.wake_if_unblocked();
     if tasks.poll_turn(cx)
-        && let Poll::Ready(ended) = library.poll(cx)
+        && let Poll::Ready(ended) = library.as_mut().poll(cx)
     {
         return Poll::Ready(End::Library(ended));
     }
     // After the turn, in which the requests that were reset have ended.
     if streams.is_flooded() {
-        return Poll::Ready(End::Flood);
+        library.as_mut().graceful_shutdown();
+        return Poll::Ready(match library.poll(cx) {
+            Poll::Ready(ended @ Err(_)) => End::Library(ended),
+            // The client is told, if it reads, and is not waited for.
+            _ => End::Flood,
+        });
     }
     tasks.wait(cx);
     Poll::Pending
@@ -222,6 +232,7 @@ struct Http2Service<S> {
     peer: Peer,
     streams: Rc<Http2Streams>,
     permit: ConnectionPermit,
+    body_timeout: Duration,
 }
 
 impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Service<S> {
@@ -250,8 +261,10 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
             true => {
                 let body = state.unread().lend(&head.headers, body);
                 Answering::Waiting(Some(Box::new(Beginning {
+                    body_timeout: awaits_body(&head).then_some(self.body_timeout),
                     request: Request::from_parts(head, body),
                     service: self.service.clone(),
+                    deadline: None,
                 })))
             }
             false => {
@@ -268,6 +281,22 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
             answer,
         }
     }
+}
+
+/// Returns true if a request is handed to the service when its body comes, and not before: a handler holds
+/// several times the memory of a request that waits, and its client may send no more than the head. The body
+/// of a WebSocket is no such body, and a client that expects 100 waits for the service.
+fn awaits_body(head: &Parts) -> bool {
+    let has_body = matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
+    has_body && !head.headers.contains_key(header::EXPECT)
+}
+
+/// Makes the answer to a request whose body does not come.
+fn late_body(path: &str, body_timeout: Duration) -> Response<Bytes> {
+    metrics::limit_reached(Limit::BodyTimeout);
+    let seconds = body_timeout.as_secs_f64();
+    let text = format!("nothing of the body came within {seconds} s (http.body_timeout)");
+    ProblemKind::RequestTimeout.because(text).respond(path)
 }
 
 /// Makes the answer to a request without a place.
@@ -299,7 +328,8 @@ struct Http2Answer<S: RequestService> {
 
 /// The source of an answer. What is large is boxed, since the place of this is kept while a stream is open.
 enum Answering<S: RequestService> {
-    /// The request waits for its turn, until the service, which holds more memory for it, is called.
+    /// The request waits for its turn and for its body, until the service, which holds more memory for it, is
+    /// called.
     Waiting(Option<Box<Beginning<S>>>),
     Service(S::Future),
     Refused(Box<Response<Bytes>>),
@@ -309,9 +339,25 @@ enum Answering<S: RequestService> {
 struct Beginning<S> {
     request: Request<RequestBody>,
     service: Rc<RefCell<S>>,
+    /// The time that the client has until its body begins; none if that is not awaited here.
+    body_timeout: Option<Duration>,
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: RequestService> Beginning<S> {
+    /// Waits for the beginning of the body. An error is the answer to a request whose body does not come.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Response<Bytes>>> {
+        let Some(time) = self.body_timeout else {
+            return Poll::Ready(Ok(()));
+        };
+        if self.request.body_mut().poll_begun(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(time)));
+        ready!(deadline.as_mut().poll(cx));
+        Poll::Ready(Err(late_body(self.request.uri().path(), time)))
+    }
+
     fn call(self) -> S::Future {
         self.service.borrow_mut().call(self.request)
     }
@@ -320,11 +366,20 @@ impl<S: RequestService> Beginning<S> {
 impl<S: RequestService> Http2Answer<S> {
     /// Calls the service once, and polls it for the response.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Response<Http2Body<S::Body>>> {
-        if let Answering::Waiting(beginning) = &mut self.answer
-            && let Some(beginning) = beginning.take()
+        if let Answering::Waiting(waiting) = &mut self.answer
+            && let Some(mut beginning) = waiting.take()
         {
-            self.state.begun();
-            self.answer = Answering::Service(beginning.call());
+            self.answer = match beginning.poll_body(cx) {
+                Poll::Pending => {
+                    *waiting = Some(beginning);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Err(late)) => Answering::Refused(Box::new(late)),
+                Poll::Ready(Ok(())) => {
+                    self.state.begun();
+                    Answering::Service(beginning.call())
+                }
+            };
         }
         let response = match &mut self.answer {
             Answering::Service(answer) => {

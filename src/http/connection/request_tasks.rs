@@ -5,8 +5,8 @@
 //! the connection, which polls them in turns and writes the frames of a turn together.
 //!
 //! A turn is short, so that other connections of the thread are not kept waiting, and few of them at a time
-//! tell their streams of a change for many ([`ManyTurns`]). A turn has its share of the streams of a change
-//! for few ([`WokenTasks`]).
+//! have turns for a change for many, or for many new requests ([`turn_queue`](super::turn_queue)). A turn has
+//! its share of the streams of a change for few ([`WokenTasks`]).
 //!
 //! New requests begin a few in each turn, after those that are under way, and while few of the thread wait
 //! for their answers ([`Begun`]).
@@ -24,7 +24,7 @@ use tokio::time::{Sleep, sleep};
 use tracing::error;
 
 use super::begun::{Begun, PATIENCE, WaitingMark};
-use super::many_turns::ManyTurns;
+use super::turn_queue::{Turns, WORK, yield_to_sockets};
 use super::woken_tasks::{TaskWaker, WokenTasks};
 use crate::HeldClock;
 use crate::metrics::DeliveryTurn;
@@ -63,7 +63,7 @@ pub(super) struct RequestTasks {
     /// The time after which they are looked at again without room.
     patience: Option<Pin<Box<Sleep>>>,
     woken: Arc<WokenTasks>,
-    many_turns: ManyTurns,
+    row: Turns,
 }
 
 struct HeldTask {
@@ -81,7 +81,7 @@ impl RequestTasks {
             waits: WaitingMark::default(),
             patience: None,
             woken: Arc::default(),
-            many_turns: ManyTurns::default(),
+            row: Turns::new(&WORK),
         }
     }
 
@@ -89,8 +89,9 @@ impl RequestTasks {
     /// the connection may have more to write.
     pub(super) fn poll_turn(&mut self, cx: &Context<'_>) -> bool {
         self.take_new();
+        let has_turn = self.has_turn(cx);
         let mut keys = [0; TURN];
-        let taken = self.woken.take(self.may_tell_many(cx), &mut keys);
+        let taken = self.woken.take(has_turn, &mut keys);
         if taken > 0 {
             let _time = HeldClock::begin();
             let _delivery = DeliveryTurn::begin();
@@ -98,20 +99,20 @@ impl RequestTasks {
                 self.poll_task(*key);
             }
         }
-        self.begin_some() || taken > 0
+        let begun = has_turn && self.begin_some();
+        begun || taken > 0
     }
 
-    /// Returns true if tasks that were woken for many may be polled. If not, the connection is woken as soon
-    /// as they may.
-    fn may_tell_many(&self, cx: &Context<'_>) -> bool {
-        match self.woken.many() {
-            0 => {
-                self.many_turns.end();
-                true
-            }
-            1..=MANY_MIN => true,
-            _ => self.many_turns.ask(cx),
+    /// Returns true if tasks that were woken for many may be polled, and requests may begin. If not, the
+    /// connection is woken as soon as they may.
+    fn has_turn(&self, cx: &Context<'_>) -> bool {
+        let begins_many = self.beginning.len() > BEGINNINGS && Begun::has_room();
+        if begins_many || self.woken.many() > MANY_MIN {
+            return self.row.ask(cx);
         }
+        // Not while it waits for room, which others could use the turn for.
+        self.row.end();
+        true
     }
 
     /// Begins requests, as many as a turn has. Returns true if there was one.
@@ -132,19 +133,21 @@ impl RequestTasks {
         self.beginning.len() < waiting
     }
 
-    /// Has the task of the connection woken for the next turn: at once if tasks wait for it.
+    /// Has the task of the connection woken for the next turn: soon if tasks wait for it.
     pub(super) fn wait(&mut self, cx: &mut Context<'_>) {
         self.take_new();
+        let has_turn = self.has_turn(cx);
+        if self.woken.wait(cx, has_turn) {
+            yield_to_sockets(cx);
+        }
         if self.beginning.is_empty() {
             self.patience = None;
-        } else if Begun::has_room() {
-            cx.waker().wake_by_ref();
-        } else {
+        } else if !Begun::has_room() {
             Begun::wait(cx.waker(), &self.waits);
             self.wait_for_patience(cx);
+        } else if has_turn {
+            yield_to_sockets(cx);
         }
-        let may_tell_many = self.may_tell_many(cx);
-        self.woken.wait(cx, !may_tell_many);
     }
 
     fn wait_for_patience(&mut self, cx: &mut Context<'_>) {
@@ -297,9 +300,9 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_at_a_time_tell_many() {
+    fn few_connections_at_a_time_work_for_many() {
         let mut cx = Context::from_waker(Waker::noop());
-        let all = TURN + MANY_MIN;
+        let all = TURN + MANY_MIN + 1;
         let mut scenes: Vec<Scene> = (0..6).map(|_| Scene::of(all)).collect();
         for scene in &mut scenes {
             scene.wake_many(all);

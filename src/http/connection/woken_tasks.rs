@@ -91,16 +91,16 @@ impl WokenTasks {
         taken
     }
 
-    /// Has the task of the connection woken with the next task, or with the next one for few alone: at once
-    /// if there are some already.
-    pub(super) fn wait(&self, cx: &Context<'_>, for_few_alone: bool) {
+    /// Has the task of the connection woken with the next task, or with the next one for few alone. Returns
+    /// true, and wakes nothing, if there are some already.
+    pub(super) fn wait(&self, cx: &Context<'_>, with_many: bool) -> bool {
         let mut woken = self.lock();
-        if woken.few.is_empty() && (for_few_alone || woken.many.is_empty()) {
-            woken.connection = Some(cx.waker().clone());
-            woken.waits_for_few = for_few_alone;
-        } else {
-            cx.waker().wake_by_ref();
+        if !woken.few.is_empty() || (with_many && !woken.many.is_empty()) {
+            return true;
         }
+        woken.connection = Some(cx.waker().clone());
+        woken.waits_for_few = !with_many;
+        false
     }
 }
 
