@@ -16,6 +16,7 @@ mod count_wakes;
 mod first_bytes;
 mod http1;
 mod http2;
+mod http2_answer;
 mod http2_body;
 mod http2_io;
 mod http2_streams;

@@ -14,13 +14,10 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Uri, header};
-use bytes::Bytes;
-use http_body::Body;
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http2;
@@ -28,20 +25,20 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::first_bytes::Prefixed;
+use super::http2_answer::{Answering, Http2Answer};
 use super::http2_body::Http2Body;
 use super::http2_io::{Http2Io, ReadTurns};
-use super::http2_streams::{Http2Streams, RequestState, StreamSpawner};
+use super::http2_streams::{Http2Streams, StreamSpawner};
 use super::request_tasks::{NewTasks, RequestTasks};
+use super::turn_queue::{RowPlace, yield_to_sockets};
 use super::{ConnectionParts, ConnectionPermit, Peer};
 use crate::config::HttpConfig;
-use crate::http::problem::ProblemKind;
 use crate::http::server::RequestService;
 use crate::http::stream_handover::StreamHandover;
-use crate::http::unread::RequestBody;
 use crate::http::write_deadline::{WriteDeadline, is_write_timeout};
 use crate::metrics::{self, Limit, Path};
 
@@ -98,9 +95,8 @@ where
         body_timeout: config.body_timeout,
     };
     let new_tasks = NewTasks::default();
-    let mut tasks = RequestTasks::new(new_tasks.clone());
-    let mut reads = ReadTurns::new();
-    let socket = TokioIo::new(Http2Io::new(stream, &reads));
+    let mut turns = ConnectionTurns::new(streams.clone(), new_tasks.clone());
+    let socket = TokioIo::new(Http2Io::new(stream, turns.reads.clone()));
     let spawner = StreamSpawner::new(streams.clone(), new_tasks);
     let mut library = std::pin::pin!(builder(config, spawner).serve_connection(socket, service));
     let mut closing = context.closing.clone();
@@ -108,12 +104,7 @@ where
     let mut says_goodbye = false;
     let end = loop {
         tokio::select! {
-            end = poll_fn(|cx| {
-                reads.begin(cx);
-                let polled = poll_connection(library.as_mut(), &streams, &mut tasks, cx);
-                reads.end(cx);
-                polled
-            }) => break end,
+            end = poll_fn(|cx| turns.poll(library.as_mut(), cx)) => break end,
             _ = closing.wait_for(|closing| *closing), if !says_goodbye => {
                 // Requests that are being answered are finished; open streams stay until the bus ends them.
                 library.as_mut().graceful_shutdown();
@@ -153,38 +144,88 @@ fn builder(config: &HttpConfig, spawner: StreamSpawner) -> http2::Builder<Stream
     builder
 }
 
-/// Polls the library and one turn of the requests, and writes the frames of that turn.
-fn poll_connection<I, S>(
-    mut library: Pin<&mut Library<I, S>>,
-    streams: &Http2Streams,
-    tasks: &mut RequestTasks,
-    cx: &mut Context<'_>,
-) -> Poll<End>
-where
-    I: Read + Write + Unpin,
-    S: RequestService,
-{
-    if let Poll::Ready(ended) = library.as_mut().poll(cx) {
-        return Poll::Ready(End::Library(ended));
+/// The parts of a connection that have turns.
+struct ConnectionTurns {
+    streams: Rc<Http2Streams>,
+    tasks: RequestTasks,
+    reads: ReadTurns,
+    row: RowPlace,
+}
+
+impl ConnectionTurns {
+    fn new(streams: Rc<Http2Streams>, tasks: NewTasks) -> ConnectionTurns {
+        ConnectionTurns {
+            streams,
+            tasks: RequestTasks::new(tasks),
+            reads: ReadTurns::new(),
+            row: RowPlace::default(),
+        }
     }
-    // Before the turn, so that what waited for the socket has its part in it.
-    streams.wake_if_unblocked();
-    if tasks.poll_turn(cx)
-        && let Poll::Ready(ended) = library.as_mut().poll(cx)
+
+    /// Polls the connection once, and has its task woken for the next time.
+    fn poll<I, S>(&mut self, library: Pin<&mut Library<I, S>>, cx: &mut Context<'_>) -> Poll<End>
+    where
+        I: Read + Write + Unpin,
+        S: RequestService,
     {
-        return Poll::Ready(End::Library(ended));
+        let has_turn = match self.want_turn() {
+            true => self.row.ask(cx),
+            false => true,
+        };
+        let end = self.poll_turn(library, has_turn, cx);
+        let want_turn = self.want_turn();
+        if !want_turn {
+            self.row.end();
+        }
+        let has_more = self.tasks.wait(cx, self.row.is_waiting());
+        if has_more || (want_turn && !self.row.is_waiting()) {
+            yield_to_sockets(cx);
+        }
+        end
     }
-    // After the turn, in which the requests that were reset have ended.
-    if streams.is_flooded() {
-        library.as_mut().graceful_shutdown();
-        return Poll::Ready(match library.poll(cx) {
-            Poll::Ready(ended @ Err(_)) => End::Library(ended),
-            // The client is told, if it reads, and is not waited for.
-            _ => End::Flood,
-        });
+
+    fn want_turn(&self) -> bool {
+        self.reads.is_interrupted() || self.tasks.want_turn()
     }
-    tasks.wait(cx);
-    Poll::Pending
+
+    /// Polls the library and one turn of the requests, and writes the frames of that turn.
+    fn poll_turn<I, S>(
+        &mut self,
+        mut library: Pin<&mut Library<I, S>>,
+        has_turn: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<End>
+    where
+        I: Read + Write + Unpin,
+        S: RequestService,
+    {
+        if has_turn {
+            self.reads.begin();
+        } else if self.streams.had_no_request() {
+            // A new connection has nothing to write, either.
+            return Poll::Pending;
+        }
+        if let Poll::Ready(ended) = library.as_mut().poll(cx) {
+            return Poll::Ready(End::Library(ended));
+        }
+        // Before the turn, so that what waited for the socket has its part in it.
+        self.streams.wake_if_unblocked();
+        if self.tasks.poll_turn(has_turn)
+            && let Poll::Ready(ended) = library.as_mut().poll(cx)
+        {
+            return Poll::Ready(End::Library(ended));
+        }
+        // After the turn, in which the requests that were reset have ended.
+        if self.streams.is_flooded() {
+            library.as_mut().graceful_shutdown();
+            return Poll::Ready(match library.poll(cx) {
+                Poll::Ready(ended @ Err(_)) => End::Library(ended),
+                // The client is told, if it reads, and is not waited for.
+                _ => End::Flood,
+            });
+        }
+        Poll::Pending
+    }
 }
 
 /// Logs why a connection ended, and counts the limit that ended it, if one did.
@@ -260,18 +301,11 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
         let answer = match state.has_place() {
             true => {
                 let body = state.unread().lend(&head.headers, body);
-                Answering::Waiting(Some(Box::new(Beginning {
-                    body_timeout: awaits_body(&head).then_some(self.body_timeout),
-                    request: Request::from_parts(head, body),
-                    service: self.service.clone(),
-                    deadline: None,
-                })))
+                let request = Request::from_parts(head, body);
+                Answering::of(request, self.service.clone(), self.body_timeout)
             }
-            false => {
-                // Before the service is called, which holds memory for every request.
-                metrics::limit_reached(Limit::Http2Requests);
-                Answering::Refused(Box::new(too_many_requests(head.uri.path())))
-            }
+            // Before the service is called, which holds memory for every request.
+            false => Answering::refuse(head.uri.path()),
         };
         Http2Answer {
             path,
@@ -283,28 +317,6 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
     }
 }
 
-/// Returns true if a request is handed to the service when its body comes, and not before: a handler holds
-/// several times the memory of a request that waits, and its client may send no more than the head. The body
-/// of a WebSocket is no such body, and a client that expects 100 waits for the service.
-fn awaits_body(head: &Parts) -> bool {
-    let has_body = matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
-    has_body && !head.headers.contains_key(header::EXPECT)
-}
-
-/// Makes the answer to a request whose body does not come.
-fn late_body(path: &str, body_timeout: Duration) -> Response<Bytes> {
-    metrics::limit_reached(Limit::BodyTimeout);
-    let seconds = body_timeout.as_secs_f64();
-    let text = format!("nothing of the body came within {seconds} s (http.body_timeout)");
-    ProblemKind::RequestTimeout.because(text).respond(path)
-}
-
-/// Makes the answer to a request without a place.
-fn too_many_requests(path: &str) -> Response<Bytes> {
-    let text = "too many requests over HTTP/2 wait for their answers (http.h2_requests_max)";
-    ProblemKind::Unavailable.because(text).respond(path)
-}
-
 /// Puts the name that the client called into the `Host` header, where HTTP/1.1 has it, unless the client sent
 /// one. A different one is refused with the rule of hosts.
 fn name_host(uri: &Uri, headers: &mut HeaderMap) {
@@ -313,115 +325,5 @@ fn name_host(uri: &Uri, headers: &mut HeaderMap) {
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         headers.insert(header::HOST, host);
-    }
-}
-
-/// The answer to one request, which is counted when it is there.
-struct Http2Answer<S: RequestService> {
-    path: Path,
-    /// True if the answer is one without its body.
-    is_head: bool,
-    state: Rc<RequestState>,
-    handover: StreamHandover,
-    answer: Answering<S>,
-}
-
-/// The source of an answer. What is large is boxed, since the place of this is kept while a stream is open.
-enum Answering<S: RequestService> {
-    /// The request waits for its turn and for its body, until the service, which holds more memory for it, is
-    /// called.
-    Waiting(Option<Box<Beginning<S>>>),
-    Service(S::Future),
-    Refused(Box<Response<Bytes>>),
-}
-
-/// A request and the service to call with it.
-struct Beginning<S> {
-    request: Request<RequestBody>,
-    service: Rc<RefCell<S>>,
-    /// The time that the client has until its body begins; none if that is not awaited here.
-    body_timeout: Option<Duration>,
-    deadline: Option<Pin<Box<Sleep>>>,
-}
-
-impl<S: RequestService> Beginning<S> {
-    /// Waits for the beginning of the body. An error is the answer to a request whose body does not come.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Response<Bytes>>> {
-        let Some(time) = self.body_timeout else {
-            return Poll::Ready(Ok(()));
-        };
-        if self.request.body_mut().poll_begun(cx).is_ready() {
-            return Poll::Ready(Ok(()));
-        }
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(time)));
-        ready!(deadline.as_mut().poll(cx));
-        Poll::Ready(Err(late_body(self.request.uri().path(), time)))
-    }
-
-    fn call(self) -> S::Future {
-        self.service.borrow_mut().call(self.request)
-    }
-}
-
-impl<S: RequestService> Http2Answer<S> {
-    /// Calls the service once, and polls it for the response.
-    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Response<Http2Body<S::Body>>> {
-        if let Answering::Waiting(waiting) = &mut self.answer
-            && let Some(mut beginning) = waiting.take()
-        {
-            self.answer = match beginning.poll_body(cx) {
-                Poll::Pending => {
-                    *waiting = Some(beginning);
-                    return Poll::Pending;
-                }
-                Poll::Ready(Err(late)) => Answering::Refused(Box::new(late)),
-                Poll::Ready(Ok(())) => {
-                    self.state.begun();
-                    Answering::Service(beginning.call())
-                }
-            };
-        }
-        let response = match &mut self.answer {
-            Answering::Service(answer) => {
-                let Ok(response) = ready!(Pin::new(answer).poll(cx));
-                response
-            }
-            Answering::Refused(response) => {
-                let of_bytes = |body| Http2Body::of_bytes(body, self.state.clone());
-                return Poll::Ready(std::mem::take(&mut **response).map(of_bytes));
-            }
-            Answering::Waiting(_) => return Poll::Pending,
-        };
-        let (mut head, body) = response.into_parts();
-        let body = match self.handover.take_with_head() {
-            Some(stream) => {
-                // It says what holds for HTTP/1.1: that the connection ends with the stream.
-                head.headers.remove(header::CONNECTION);
-                Http2Body::of_stream(stream, self.state.clone())
-            }
-            None => Http2Body::new(body, self.state.clone()),
-        };
-        Poll::Ready(Response::from_parts(head, body))
-    }
-}
-
-impl<S: RequestService> Future for Http2Answer<S> {
-    type Output = Result<Response<Http2Body<S::Body>>, Infallible>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let counted = self.get_mut();
-        let (mut head, mut body) = ready!(counted.poll_response(cx)).into_parts();
-        counted.state.answered(counted.path, head.status);
-        // The library does so in HTTP/1.1 alone.
-        if counted.is_head {
-            if let Some(length) = body.size_hint().exact()
-                && length > 0
-                && !head.headers.contains_key(header::CONTENT_LENGTH)
-            {
-                head.headers.insert(header::CONTENT_LENGTH, length.into());
-            }
-            body.leave_out();
-        }
-        Poll::Ready(Ok(Response::from_parts(head, body)))
     }
 }

@@ -24,7 +24,6 @@ use tokio::time::{Sleep, sleep};
 use tracing::error;
 
 use super::begun::{Begun, PATIENCE, WaitingMark};
-use super::turn_queue::{Turns, WORK, yield_to_sockets};
 use super::woken_tasks::{TaskWaker, WokenTasks};
 use crate::HeldClock;
 use crate::metrics::DeliveryTurn;
@@ -63,7 +62,6 @@ pub(super) struct RequestTasks {
     /// The time after which they are looked at again without room.
     patience: Option<Pin<Box<Sleep>>>,
     woken: Arc<WokenTasks>,
-    row: Turns,
 }
 
 struct HeldTask {
@@ -81,15 +79,19 @@ impl RequestTasks {
             waits: WaitingMark::default(),
             patience: None,
             woken: Arc::default(),
-            row: Turns::new(&WORK),
         }
     }
 
-    /// Polls tasks that were woken or begin, as many as a turn has. Returns true if there was one, so that
-    /// the connection may have more to write.
-    pub(super) fn poll_turn(&mut self, cx: &Context<'_>) -> bool {
+    /// Returns true if tasks that were woken for many, or that begin, call for a turn of the thread.
+    pub(super) fn want_turn(&self) -> bool {
+        self.woken.many() > MANY_MIN || (self.beginning.len() > BEGINNINGS && Begun::has_room())
+    }
+
+    /// Polls tasks that were woken, as many as a turn has, and begins some; without a turn of the thread only
+    /// those that were woken for few. Returns true if there was one, so that the connection may have more to
+    /// write.
+    pub(super) fn poll_turn(&mut self, has_turn: bool) -> bool {
         self.take_new();
-        let has_turn = self.has_turn(cx);
         let mut keys = [0; TURN];
         let taken = self.woken.take(has_turn, &mut keys);
         if taken > 0 {
@@ -101,18 +103,6 @@ impl RequestTasks {
         }
         let begun = has_turn && self.begin_some();
         begun || taken > 0
-    }
-
-    /// Returns true if tasks that were woken for many may be polled, and requests may begin. If not, the
-    /// connection is woken as soon as they may.
-    fn has_turn(&self, cx: &Context<'_>) -> bool {
-        let begins_many = self.beginning.len() > BEGINNINGS && Begun::has_room();
-        if begins_many || self.woken.many() > MANY_MIN {
-            return self.row.ask(cx);
-        }
-        // Not while it waits for room, which others could use the turn for.
-        self.row.end();
-        true
     }
 
     /// Begins requests, as many as a turn has. Returns true if there was one.
@@ -133,21 +123,20 @@ impl RequestTasks {
         self.beginning.len() < waiting
     }
 
-    /// Has the task of the connection woken for the next turn: soon if tasks wait for it.
-    pub(super) fn wait(&mut self, cx: &mut Context<'_>) {
+    /// Has the task of the connection woken when there is more to do; while it waits for a turn, when there
+    /// is more for few. Returns true if there is already.
+    pub(super) fn wait(&mut self, cx: &mut Context<'_>, waits_for_turn: bool) -> bool {
         self.take_new();
-        let has_turn = self.has_turn(cx);
-        if self.woken.wait(cx, has_turn) {
-            yield_to_sockets(cx);
-        }
+        let mut has_more = self.woken.wait(cx, !waits_for_turn);
         if self.beginning.is_empty() {
             self.patience = None;
-        } else if !Begun::has_room() {
+        } else if Begun::has_room() {
+            has_more |= !waits_for_turn;
+        } else {
             Begun::wait(cx.waker(), &self.waits);
             self.wait_for_patience(cx);
-        } else if has_turn {
-            yield_to_sockets(cx);
         }
+        has_more
     }
 
     fn wait_for_patience(&mut self, cx: &mut Context<'_>) {
@@ -230,7 +219,7 @@ mod tests {
         }
 
         fn poll_turn(&mut self) -> bool {
-            self.tasks.poll_turn(&Context::from_waker(Waker::noop()))
+            self.tasks.poll_turn(true)
         }
 
         /// Wakes the first `count` tasks for a change for many.
@@ -250,7 +239,7 @@ mod tests {
         let wakes = Arc::new(CountWakes::default());
         let waker = Waker::from(wakes.clone());
         let mut cx = Context::from_waker(&waker);
-        scene.tasks.wait(&mut cx);
+        assert!(!scene.tasks.wait(&mut cx, false));
         for number in (0..1_000).chain(0..1_000) {
             scene.wake(number);
         }
@@ -288,50 +277,33 @@ mod tests {
     }
 
     #[test]
-    fn tasks_left_over_wake_the_connection_at_once() {
+    fn tasks_left_over_are_told() {
         let mut scene = Scene::of(TURN + 1);
         (0..=TURN).for_each(|number| scene.wake(number));
         scene.poll_turn();
-        let wakes = Arc::new(CountWakes::default());
-        scene
-            .tasks
-            .wait(&mut Context::from_waker(&Waker::from(wakes.clone())));
-        assert_eq!(wakes.count(), 1);
+        assert!(scene.tasks.wait(&mut Context::from_waker(Waker::noop()), false));
     }
 
     #[test]
-    fn few_connections_at_a_time_work_for_many() {
-        let mut cx = Context::from_waker(Waker::noop());
-        let all = TURN + MANY_MIN + 1;
-        let mut scenes: Vec<Scene> = (0..6).map(|_| Scene::of(all)).collect();
-        for scene in &mut scenes {
-            scene.wake_many(all);
-            scene.poll_turn();
-            scene.tasks.wait(&mut cx);
-        }
-        let polled = |scenes: &[Scene]| {
-            let polled = scenes.iter().map(|scene| scene.polled.borrow().len());
-            polled.collect::<Vec<_>>()
-        };
-        assert_eq!(polled(&scenes), [TURN, TURN, TURN, TURN, 0, 0]);
-        // A stream of a change for few is not kept waiting.
+    fn without_a_turn_those_woken_for_few_are_polled() {
+        let mut scene = Scene::of(TURN + MANY_MIN);
+        scene.wake_many(MANY_MIN);
+        assert!(!scene.tasks.want_turn());
+        scene.wake_many(TURN);
+        assert!(scene.tasks.want_turn());
         let wakes = Arc::new(CountWakes::default());
         let waker = Waker::from(wakes.clone());
-        scenes[5].tasks.wait(&mut Context::from_waker(&waker));
-        scenes[5].wake_many(1);
+        let mut cx = Context::from_waker(&waker);
+        assert!(!scene.tasks.wait(&mut cx, true));
+        scene.wake_many(TURN + 1);
         assert_eq!(wakes.count(), 0);
-        scenes[5].wake(1);
+        scene.wake(1);
         assert_eq!(wakes.count(), 1);
-        scenes[5].poll_turn();
-        assert_eq!(*scenes[5].polled.borrow(), [1]);
-        // The first ones have little left, and then the others follow.
-        for _ in 0..3 {
-            for scene in &mut scenes {
-                scene.poll_turn();
-                scene.tasks.wait(&mut cx);
-            }
-        }
-        assert_eq!(polled(&scenes), [all; 6]);
+        assert!(scene.tasks.poll_turn(false) && !scene.tasks.poll_turn(false));
+        assert_eq!(scene.polled.take(), [1]);
+        assert!(scene.tasks.wait(&mut cx, false));
+        while scene.poll_turn() {}
+        assert_eq!(scene.polled.take().len(), TURN);
     }
 
     #[test]
@@ -348,11 +320,7 @@ mod tests {
         // Those that are under way have their part first.
         scene.poll_turn();
         assert_eq!(scene.polled.take(), (0..=BEGINNINGS).collect::<Vec<_>>());
-        let wakes = Arc::new(CountWakes::default());
-        scene
-            .tasks
-            .wait(&mut Context::from_waker(&Waker::from(wakes.clone())));
-        assert_eq!(wakes.count(), 1);
+        assert!(scene.tasks.wait(&mut Context::from_waker(Waker::noop()), false));
         scene.poll_turn();
         assert_eq!(scene.polled.take(), [BEGINNINGS + 1]);
     }

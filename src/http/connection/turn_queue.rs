@@ -1,4 +1,4 @@
-//! Rows in which the connections of a thread wait for their turns.
+//! The row in which the connections of a thread wait for their turns.
 //!
 //! A change for very many wakes all connections of a thread at once, and a flood may come over a thousand of
 //! them. If each had its turn after the other, a request or a change for few, made meanwhile, would wait for
@@ -9,20 +9,17 @@ use std::collections::VecDeque;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
-use std::thread::LocalKey;
+
+/// The connections of a thread that work at a time.
+const WORKING_MAX: usize = 4;
+
+/// The turns after which a connection lets others have its place. In a row they cost less than apart, since
+/// what a connection needs is in the caches.
+const TURNS_MAX: u32 = 16;
 
 thread_local! {
-    /// The connections that tell their streams of changes for many, or begin many requests.
-    pub(super) static WORK: TurnQueue = const { TurnQueue::of(4) };
-    /// The connections that are new, or whose clients have sent more than is read at a time.
-    pub(super) static READS: TurnQueue = const { TurnQueue::of(2) };
-}
-
-/// A row of connections, and those that work.
-pub(super) struct TurnQueue {
-    working_max: usize,
-    working: Cell<usize>,
-    waiting: RefCell<VecDeque<(Waker, Rc<Cell<TurnState>>)>>,
+    static WORKING: Cell<usize> = const { Cell::new(0) };
+    static WAITING: RefCell<VecDeque<(Waker, Rc<Cell<TurnState>>)>> = const { RefCell::new(VecDeque::new()) };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,77 +32,58 @@ enum TurnState {
     Working,
 }
 
-impl TurnQueue {
-    const fn of(working_max: usize) -> TurnQueue {
-        TurnQueue {
-            working_max,
-            working: Cell::new(0),
-            waiting: RefCell::new(VecDeque::new()),
+/// One connection's place in the row; given back when dropped.
+#[derive(Debug, Default)]
+pub(super) struct RowPlace {
+    state: Rc<Cell<TurnState>>,
+    /// The turns that it has had since it last waited.
+    taken: Cell<u32>,
+}
+
+impl RowPlace {
+    /// Returns true if the connection has a turn now. If not, its task is woken when it has one.
+    pub(super) fn ask(&self, cx: &Context<'_>) -> bool {
+        if self.taken.get() >= TURNS_MAX && WAITING.with_borrow(|waiting| !waiting.is_empty()) {
+            self.end();
         }
+        if self.state.get() == TurnState::Idle {
+            self.taken.set(0);
+            if WORKING.get() < WORKING_MAX {
+                WORKING.set(WORKING.get() + 1);
+                self.state.set(TurnState::Working);
+            } else {
+                let place = (cx.waker().clone(), self.state.clone());
+                WAITING.with_borrow_mut(|waiting| waiting.push_back(place));
+                self.state.set(TurnState::Waiting);
+            }
+        }
+        let has_turn = self.state.get() == TurnState::Working;
+        self.taken.set(self.taken.get() + u32::from(has_turn));
+        has_turn
     }
 
-    /// Returns true if one more may work, which is counted then.
-    fn admit(&self) -> bool {
-        let working = self.working.get();
-        let may_work = working < self.working_max;
-        self.working.set(working + usize::from(may_work));
-        may_work
+    /// Returns true while the connection waits for its turn.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.state.get() == TurnState::Waiting
     }
 
-    /// Hands the place of one that worked to the connection that waits longest, if there is one.
-    fn hand_on(&self) {
-        // Not borrowed while a task is woken.
-        let next = || self.waiting.borrow_mut().pop_front();
-        while let Some((waker, state)) = next() {
+    /// Gives the place back, to the connection that waits longest if there is one.
+    pub(super) fn end(&self) {
+        if self.state.replace(TurnState::Idle) != TurnState::Working {
+            return;
+        }
+        while let Some((waker, state)) = WAITING.with_borrow_mut(VecDeque::pop_front) {
             // Others have ended, or have nothing to do any more.
             if state.get() == TurnState::Waiting {
                 state.set(TurnState::Working);
                 return waker.wake();
             }
         }
-        self.working.set(self.working.get() - 1);
+        WORKING.set(WORKING.get() - 1);
     }
 }
 
-/// One connection's place in a row; given back when dropped.
-pub(super) struct Turns {
-    queue: &'static LocalKey<TurnQueue>,
-    state: Rc<Cell<TurnState>>,
-}
-
-impl Turns {
-    pub(super) fn new(queue: &'static LocalKey<TurnQueue>) -> Turns {
-        Turns {
-            queue,
-            state: Rc::default(),
-        }
-    }
-
-    /// Returns true if the connection may work. If not, its task is woken as soon as it may.
-    pub(super) fn ask(&self, cx: &Context<'_>) -> bool {
-        if self.state.get() == TurnState::Idle {
-            let state = self.queue.with(|queue| {
-                if queue.admit() {
-                    return TurnState::Working;
-                }
-                let place = (cx.waker().clone(), self.state.clone());
-                queue.waiting.borrow_mut().push_back(place);
-                TurnState::Waiting
-            });
-            self.state.set(state);
-        }
-        self.state.get() == TurnState::Working
-    }
-
-    /// Gives the place back.
-    pub(super) fn end(&self) {
-        if self.state.replace(TurnState::Idle) == TurnState::Working {
-            self.queue.with(TurnQueue::hand_on);
-        }
-    }
-}
-
-impl Drop for Turns {
+impl Drop for RowPlace {
     fn drop(&mut self) {
         self.end();
     }
@@ -127,10 +105,7 @@ mod tests {
 
     #[test]
     fn few_work_and_the_others_follow_in_their_order() {
-        thread_local! {
-            static ROW: TurnQueue = const { TurnQueue::of(4) };
-        }
-        let mut turns: VecDeque<Turns> = (0..8).map(|_| Turns::new(&ROW)).collect();
+        let mut turns: VecDeque<RowPlace> = (0..8).map(|_| RowPlace::default()).collect();
         let counts: Vec<Arc<CountWakes>> = turns.iter().map(|_| Arc::default()).collect();
         for (turn, count) in turns.iter().zip(&counts) {
             let waker = Waker::from(count.clone());
@@ -138,7 +113,7 @@ mod tests {
             assert_eq!(may(), may());
         }
         let woken = || counts.iter().map(|count| count.count()).collect::<Vec<_>>();
-        let working = |turns: &VecDeque<Turns>| {
+        let working = |turns: &VecDeque<RowPlace>| {
             let states = turns.iter().map(|turn| turn.state.get());
             states.filter(|state| *state == TurnState::Working).count()
         };
@@ -153,9 +128,19 @@ mod tests {
         drop(turns.remove(4 + 1));
         assert_eq!(woken(), [0, 0, 0, 0, 0, 0, 1, 1]);
         turns.clear();
-        assert_eq!(
-            ROW.with(|row| (row.working.get(), row.waiting.take().len())),
-            (0, 0)
-        );
+        assert_eq!((WORKING.get(), WAITING.take().len()), (0, 0));
+    }
+
+    #[test]
+    fn place_is_handed_on_after_some_turns() {
+        let cx = Context::from_waker(Waker::noop());
+        let turns: Vec<RowPlace> = (0..WORKING_MAX).map(|_| RowPlace::default()).collect();
+        for _ in 0..2 * TURNS_MAX {
+            assert!(turns.iter().all(|turn| turn.ask(&cx)), "no other waits");
+        }
+        let other = RowPlace::default();
+        assert!(!other.ask(&cx) && other.is_waiting());
+        assert!(!turns[0].ask(&cx) && other.ask(&cx));
+        assert!(!turns[1].ask(&cx) && turns[0].ask(&cx));
     }
 }

@@ -1,5 +1,6 @@
 //! The bounds of HTTP/2: limits, time-outs, and floods, each of which ends one request or one connection.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -61,14 +62,42 @@ async fn large_request_is_refused_and_its_connection_stays() {
 async fn half_open_request_ends_in_time() {
     let server = Server::with("[http]\nbody_timeout = \"1s\"\n").await;
     let client = Http2Client::connect(server.address).await;
-    let (head, _) = put(A, "").for_http2(server.address);
-    let mut sender = client.sender.clone().ready().await.unwrap();
-    let (answer, mut sending) = sender.send_request(head, false).unwrap();
-    sending.send_data(Bytes::from_static(b"x"), false).unwrap();
-    let answer = within("an answer", answer).await.unwrap();
-    assert_eq!(answer.status(), 408);
-    until_counted(&server, "http.body_timeout", 1).await;
+    // The first one sends nothing but its head.
+    for (times, part) in (1..).zip([None, Some("x")]) {
+        let (head, _) = put(A, "").for_http2(server.address);
+        let mut sender = client.sender.clone().ready().await.unwrap();
+        let (answer, mut sending) = sender.send_request(head, false).unwrap();
+        if let Some(part) = part {
+            sending.send_data(part.into(), false).unwrap();
+        }
+        let answer = within("an answer", answer).await.unwrap();
+        assert_eq!(answer.status(), 408, "{part:?}");
+        until_counted(&server, "http.body_timeout", times).await;
+    }
     assert_eq!(client.send(&put(A, "1")).await.0, 201);
+}
+
+#[tokio::test]
+async fn rest_of_a_refused_request_needs_a_place() {
+    let server = Server::with("[http]\nh2_requests_max = 1\n").await;
+    let client = Http2Client::connect(server.address).await;
+    let mut halves = Vec::new();
+    for status in [404, 503] {
+        let (head, _) = Request::new("POST", "/nothing").for_http2(server.address);
+        let mut sender = client.sender.clone().ready().await.unwrap();
+        let (answer, mut sending) = sender.send_request(head, false).unwrap();
+        sending.send_data("x".into(), false).unwrap();
+        let answer = within("an answer", answer).await.unwrap();
+        assert_eq!(answer.status(), status);
+        halves.push(sending);
+    }
+    // The first one has its place until its client has sent the rest, and the other was reset at once.
+    let reset = within("a reset", poll_fn(|cx| halves[1].poll_reset(cx))).await;
+    assert_eq!(reset.unwrap(), h2::Reason::NO_ERROR);
+    let get = Request::new("GET", "/healthz");
+    assert_eq!(client.send(&get).await.0, 503);
+    halves[0].send_data(Bytes::new(), true).unwrap();
+    within("a place", async { while client.send(&get).await.0 == 503 {} }).await;
 }
 
 #[tokio::test]

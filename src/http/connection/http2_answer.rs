@@ -1,0 +1,172 @@
+//! The answer to one request over HTTP/2, from its turn and the beginning of its body to the head of the
+//! response.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::http::header;
+use bytes::Bytes;
+use http_body::Body;
+use hyper::{Method, Request, Response};
+use tokio::time::{Sleep, sleep};
+
+use super::http2_body::Http2Body;
+use super::http2_streams::RequestState;
+use crate::http::problem::ProblemKind;
+use crate::http::server::RequestService;
+use crate::http::stream_handover::StreamHandover;
+use crate::http::unread::RequestBody;
+use crate::metrics::{self, Limit, Path};
+
+/// The answer to one request, which is counted when it is there.
+pub(super) struct Http2Answer<S: RequestService> {
+    pub(super) path: Path,
+    /// True if the answer is one without its body.
+    pub(super) is_head: bool,
+    pub(super) state: Rc<RequestState>,
+    pub(super) handover: StreamHandover,
+    pub(super) answer: Answering<S>,
+}
+
+/// The source of an answer. What is large is boxed, since the place of this is kept while a stream is open.
+pub(super) enum Answering<S: RequestService> {
+    /// The request waits for its turn and for its body, until the service, which holds more memory for it, is
+    /// called.
+    Waiting(Option<Box<Beginning<S>>>),
+    Service(S::Future),
+    Refused(Box<Response<Bytes>>),
+}
+
+impl<S: RequestService> Answering<S> {
+    /// Has the service called with a request in its turn.
+    pub(super) fn of(
+        request: Request<RequestBody>,
+        service: Rc<RefCell<S>>,
+        body_timeout: Duration,
+    ) -> Answering<S> {
+        Answering::Waiting(Some(Box::new(Beginning {
+            body_timeout: awaits_body(&request).then_some(body_timeout),
+            request,
+            service,
+            deadline: None,
+        })))
+    }
+
+    /// Refuses a request that has no place.
+    pub(super) fn refuse(path: &str) -> Answering<S> {
+        metrics::limit_reached(Limit::Http2Requests);
+        let text = "too many requests over HTTP/2 wait for their answers (http.h2_requests_max)";
+        Answering::Refused(Box::new(ProblemKind::Unavailable.because(text).respond(path)))
+    }
+}
+
+/// Returns true if a request is handed to the service when its body comes, and not before: a handler holds
+/// several times the memory of a request that waits, and its client may send no more than the head. The body
+/// of a WebSocket is no such body, and a client that expects 100 waits for the service.
+fn awaits_body(request: &Request<RequestBody>) -> bool {
+    let has_body = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
+    has_body && !request.headers().contains_key(header::EXPECT)
+}
+
+/// Makes the answer to a request whose body does not come.
+fn late_body(path: &str, body_timeout: Duration) -> Response<Bytes> {
+    metrics::limit_reached(Limit::BodyTimeout);
+    let seconds = body_timeout.as_secs_f64();
+    let text = format!("nothing of the body came within {seconds} s (http.body_timeout)");
+    ProblemKind::RequestTimeout.because(text).respond(path)
+}
+
+/// A request and the service to call with it.
+pub(super) struct Beginning<S> {
+    request: Request<RequestBody>,
+    service: Rc<RefCell<S>>,
+    /// The time that the client has until its body begins; none if that is not awaited here.
+    body_timeout: Option<Duration>,
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: RequestService> Beginning<S> {
+    /// Waits for the beginning of the body. An error is the answer to a request whose body does not come.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Response<Bytes>>> {
+        let Some(time) = self.body_timeout else {
+            return Poll::Ready(Ok(()));
+        };
+        if self.request.body_mut().poll_begun(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(time)));
+        ready!(deadline.as_mut().poll(cx));
+        Poll::Ready(Err(late_body(self.request.uri().path(), time)))
+    }
+
+    fn call(self) -> S::Future {
+        self.service.borrow_mut().call(self.request)
+    }
+}
+
+impl<S: RequestService> Http2Answer<S> {
+    /// Calls the service once, and polls it for the response.
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Response<Http2Body<S::Body>>> {
+        if let Answering::Waiting(waiting) = &mut self.answer
+            && let Some(mut beginning) = waiting.take()
+        {
+            self.answer = match beginning.poll_body(cx) {
+                Poll::Pending => {
+                    *waiting = Some(beginning);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Err(late)) => Answering::Refused(Box::new(late)),
+                Poll::Ready(Ok(())) => {
+                    self.state.begun();
+                    Answering::Service(beginning.call())
+                }
+            };
+        }
+        let response = match &mut self.answer {
+            Answering::Service(answer) => {
+                let Ok(response) = ready!(Pin::new(answer).poll(cx));
+                response
+            }
+            Answering::Refused(response) => {
+                let of_bytes = |body| Http2Body::of_bytes(body, self.state.clone());
+                return Poll::Ready(std::mem::take(&mut **response).map(of_bytes));
+            }
+            Answering::Waiting(_) => return Poll::Pending,
+        };
+        let (mut head, body) = response.into_parts();
+        let body = match self.handover.take_with_head() {
+            Some(stream) => {
+                // It says what holds for HTTP/1.1: that the connection ends with the stream.
+                head.headers.remove(header::CONNECTION);
+                Http2Body::of_stream(stream, self.state.clone())
+            }
+            None => Http2Body::new(body, self.state.clone()),
+        };
+        Poll::Ready(Response::from_parts(head, body))
+    }
+}
+
+impl<S: RequestService> Future for Http2Answer<S> {
+    type Output = Result<Response<Http2Body<S::Body>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let counted = self.get_mut();
+        let (mut head, mut body) = ready!(counted.poll_response(cx)).into_parts();
+        counted.state.answered(counted.path, head.status);
+        // The library does so in HTTP/1.1 alone.
+        if counted.is_head {
+            if let Some(length) = body.size_hint().exact()
+                && length > 0
+                && !head.headers.contains_key(header::CONTENT_LENGTH)
+            {
+                head.headers.insert(header::CONTENT_LENGTH, length.into());
+            }
+            body.leave_out();
+        }
+        Poll::Ready(Ok(Response::from_parts(head, body)))
+    }
+}
