@@ -12,13 +12,14 @@ mod learn;
 mod wrapped;
 mod forward;
 mod rights;
+mod sessions;
 mod wrapped_servers;
 mod serve;
 mod follow;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::ServerHandler;
@@ -141,13 +142,19 @@ impl Wrap {
             },
             own_session: Some(Arc::new(OnceLock::new())),
         };
-        self.handler_over(bus_handler, Arc::new(inner))
+        self.handler_over(bus_handler, Arc::new(inner), Weak::new())
     }
 
-    /// Wraps the handler of one client beside a handler of the bus that its transport made.
-    fn handler_over<H: ServerHandler>(&self, bus_handler: Handler, inner: Arc<H>) -> Wrapped<H> {
+    /// Wraps the handler of one client beside a handler of the bus that its transport made. `own` is the
+    /// handler itself where it is shared.
+    fn handler_over<H: ServerHandler>(
+        &self,
+        bus_handler: Handler,
+        inner: Arc<H>,
+        own: Weak<Wrapped<H>>,
+    ) -> Wrapped<H> {
         let id = self.state.next_id.fetch_add(1, Ordering::Relaxed);
-        Wrapped::new(id, inner, bus_handler, self.clone())
+        Wrapped::new(id, inner, bus_handler, (self.clone(), own))
     }
 
     /// Returns the bus. Resources, tools and prompts that are registered there are served beside those of the

@@ -11,6 +11,7 @@ mod crowd;
 mod hostile;
 mod hostile_server;
 mod levels;
+mod memory;
 mod plain_server;
 mod rights;
 mod rude;

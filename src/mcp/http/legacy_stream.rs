@@ -48,7 +48,8 @@ impl<S: EndpointServer> EndpointState<S> {
             && let Some(key) = headers::text(&parts.headers, &SESSION_ID)
             && let Some(messages) = self.served.own_messages(key)
         {
-            return Ok(reply::events_of(WithOwnMessages::new(stream, messages)));
+            let stream = WithOwnMessages::new(stream, messages);
+            return Ok(reply::events(stream, parts.extensions.get()));
         }
         Ok(reply::events(stream, parts.extensions.get()))
     }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 
 use super::outbox_stream::OutboxStream;
+use crate::http::stream_handover::{Appended, StreamSource};
 use crate::metrics::{self, Limit};
 
 /// The number of its own messages that a server may have waiting for the stream of a session. With each one
@@ -123,6 +124,25 @@ impl Drop for WithOwnMessages {
     }
 }
 
+impl StreamSource for WithOwnMessages {
+    fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended> {
+        // The outbox alone says when the stream ends.
+        let notices = self.outbox.poll_append(cx, out);
+        if let Poll::Ready(Appended::More | Appended::Finished) = notices {
+            return notices;
+        }
+        match self.messages.poll_next(self.stream, cx) {
+            Poll::Ready(json) => {
+                for part in [b"data: ", json.as_ref(), b"\n\n"] {
+                    out.extend(part);
+                }
+                Poll::Ready(Appended::More)
+            }
+            Poll::Pending => notices,
+        }
+    }
+}
+
 impl Body for WithOwnMessages {
     type Data = Bytes;
     type Error = Infallible;
@@ -131,16 +151,9 @@ impl Body for WithOwnMessages {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let stream = self.get_mut();
-        // The outbox alone says when the stream ends.
-        let notices = Pin::new(&mut stream.outbox).poll_frame(cx);
-        if notices.is_ready() {
-            return notices;
-        }
-        stream.messages.poll_next(stream.stream, cx).map(|json| {
-            let event = [b"data: ", json.as_ref(), b"\n\n"].concat();
-            Some(Ok(Frame::data(event.into())))
-        })
+        let mut bytes = Vec::new();
+        let appended = self.get_mut().poll_append(cx, &mut bytes);
+        appended.map(|_| (!bytes.is_empty()).then(|| Ok(Frame::data(bytes.into()))))
     }
 }
 

@@ -262,7 +262,7 @@ impl<S: EndpointServer> EndpointState<S> {
         parts.extensions.insert(slot.clone());
         parts.headers.remove(SESSION_ID);
         let mut answer = self.request(parts.clone(), body).await;
-        // The id is that of rmcp's session if there is one.
+        // The id is that of the server's part of the session if there is one.
         let kept = answer.headers_mut().remove(SESSION_ID);
         let Some(session) = slot.get() else {
             return Ok(reply::unavailable_if_full(answer).await);

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 
 use ::http::{HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
+use http_body::Body;
 use http_body_util::{BodyExt, Empty, Full};
 use rmcp::ErrorData;
 use rmcp::model::{ErrorCode, RequestId};
@@ -12,9 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::headers;
-use super::outbox_stream::OutboxStream;
-use super::own_messages::WithOwnMessages;
-use crate::http::stream_handover::StreamHandover;
+use crate::http::stream_handover::{StreamHandover, StreamSource};
 use crate::http::{BodyFault, Exceeded};
 use crate::mcp::revision::Revision;
 use crate::metrics::{self, Limit};
@@ -276,16 +275,14 @@ pub(super) fn post_only() -> Answer {
 }
 
 /// Answers with an open stream. With a `handover`, the server that carries the connection writes it.
-pub(super) fn events(stream: OutboxStream, handover: Option<&StreamHandover>) -> Answer {
+pub(super) fn events<S>(stream: S, handover: Option<&StreamHandover>) -> Answer
+where
+    S: StreamSource + Body<Data = Bytes, Error = Infallible> + Send + Sync + 'static,
+{
     as_events(match handover {
         Some(handover) => handover.hand_over(Box::new(stream)).map(BodyExt::boxed),
         None => Response::new(stream.boxed()),
     })
-}
-
-/// Answers with a stream that no server writes by itself.
-pub(super) fn events_of(stream: WithOwnMessages) -> Answer {
-    as_events(Response::new(stream.boxed()))
 }
 
 /// Answers with a stream that ends with its second message.

@@ -22,17 +22,17 @@ pub trait EndpointServer: Clone + Send + Sync + 'static {
     /// The rmcp handler of one client.
     type Handler: ServerHandler;
 
-    /// The sessions that rmcp keeps.
+    /// The sessions of the clients that have one handler each, as rmcp asks for them.
     type Sessions: SessionManager;
 
-    /// True when a client has one handler for its whole session, which rmcp keeps: the handler has a state of
-    /// its own, and may ask its client.
+    /// True when a client has one handler for its whole session: the handler has a state of its own, and may
+    /// ask its client.
     const KEEPS_SESSIONS: bool;
 
     /// Makes the handler of one client.
     fn handler(&self) -> Self::Handler;
 
-    /// Returns the sessions that rmcp keeps.
+    /// Returns these sessions.
     fn sessions(&self) -> Arc<Self::Sessions>;
 
     /// Returns the name and version that clients see.
@@ -58,8 +58,7 @@ pub trait EndpointServer: Clone + Send + Sync + 'static {
         body: &[u8],
     ) -> impl Future<Output = bool> + Send;
 
-    /// Begins to gather the server's own messages to a session. Returns the value that ends rmcp's part of
-    /// the session when it is dropped.
+    /// Keeps the server's part of a session. Returns the value that ends that part when it is dropped.
     fn keep_session(&self, key: &str) -> Option<Kept>;
 
     /// Returns the messages that the server sends a session beside its answers and beside the bus.

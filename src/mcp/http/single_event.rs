@@ -1,4 +1,4 @@
-//! Answers of rmcp's sessions, which are streams even where they have one event.
+//! Answers within sessions that rmcp serves, which are streams even where they have one event.
 
 use std::convert::Infallible;
 use std::pin::Pin;

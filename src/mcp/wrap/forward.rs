@@ -108,11 +108,12 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         self.client_view(&context);
         let name = request.client_info.name.clone();
         let opening = self.bus_handler.opening(&context)?;
+        let kept_by = context.extensions.get().cloned();
         let mut info = self.inner.initialize(request, context).await?;
         let revision = Revision::negotiated(Some(&info.protocol_version));
         revision.declare_capabilities(&mut info.capabilities);
         let session = self.bus_handler.open(&opening, revision, &name).await?;
-        self.remember_session(session.session.id());
+        self.remember_session(session.session.id(), kept_by);
         Ok(info)
     }
 

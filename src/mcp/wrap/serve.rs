@@ -2,7 +2,7 @@
 //!
 //! [`serve_stdio`]: crate::mcp::serve_stdio
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rmcp::ServerHandler;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -118,7 +118,7 @@ impl Wrap {
         let bus = self.state.bus.clone();
         let progress = output.progress().clone();
         let bus_handler = Handler::of_connection(bus, self.state.options.clone(), caller, progress);
-        let handler = Arc::new(self.handler_over(bus_handler, Arc::new(server)));
+        let handler = Arc::new(self.handler_over(bus_handler, Arc::new(server), Weak::new()));
         serve_handler(handler, input, output).await
     }
 }

@@ -2,7 +2,7 @@
 //! session.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::client_view::{ClientView, ServerList, as_json, declares};
+use super::sessions::OpeningSession;
 use super::{CALLING_CLIENT, Wrap, listed};
 use crate::config::McpConfig;
 use crate::mcp::bus_handler::BusHandler;
@@ -46,6 +47,8 @@ pub struct Wrapped<H: ServerHandler> {
     pub(super) inner: Arc<H>,
     pub(super) bus_handler: Handler,
     pub(super) wrap: Wrap,
+    /// The handler itself, which the session keeps that it opens; none where no endpoint keeps sessions.
+    own: Weak<Wrapped<H>>,
     /// The digests of the lists that this client got last. A list that is equal to its client's last one is
     /// not learned from: two clients with different lists would otherwise notify each other without end.
     views: Mutex<HashMap<ServerList, Option<Digest>>>,
@@ -65,12 +68,18 @@ impl<H: ServerHandler> Drop for Wrapped<H> {
 }
 
 impl<H: ServerHandler> Wrapped<H> {
-    pub(super) fn new(id: u64, inner: Arc<H>, bus_handler: Handler, wrap: Wrap) -> Wrapped<H> {
+    pub(super) fn new(
+        id: u64,
+        inner: Arc<H>,
+        bus_handler: Handler,
+        (wrap, own): (Wrap, Weak<Wrapped<H>>),
+    ) -> Wrapped<H> {
         Wrapped {
             id,
             inner,
             bus_handler,
             wrap,
+            own,
             views: Mutex::default(),
             session: OnceLock::new(),
             acknowledging: Mutex::default(),
@@ -149,10 +158,17 @@ impl<H: ServerHandler> Wrapped<H> {
         client
     }
 
-    /// Notes which session of the bus belongs to this handler.
-    pub(super) fn remember_session(&self, session: SubscriberId) {
-        self.session.get_or_init(|| session);
-        self.wrap.handlers_of_sessions().insert(session, self.id);
+    /// Notes which session of the bus belongs to this handler, and leaves the handler to the session of its
+    /// endpoint, if that keeps one.
+    pub(super) fn remember_session(&self, session: SubscriberId, opening: Option<OpeningSession<H>>) {
+        // A follower asks in place of clients.
+        if !self.wrap.is_followed() {
+            self.session.get_or_init(|| session);
+            self.wrap.handlers_of_sessions().insert(session, self.id);
+        }
+        if let (Some(opening), Some(own)) = (opening, self.own.upgrade()) {
+            opening.keep(own);
+        }
     }
 
     /// Returns the wrapped server as the client of a request sees it that rmcp does not see.
@@ -165,7 +181,12 @@ impl<H: ServerHandler> Wrapped<H> {
         })
     }
 
+    /// Notes the client in whose name the wrapper may ask the server, unless a follower asks it: a view holds
+    /// the peer of its client, and thereby all the room for its messages.
     pub(super) fn remember(&self, client: &ClientView) {
+        if self.wrap.is_followed() {
+            return;
+        }
         self.wrap
             .clients()
             .entry(self.id)
