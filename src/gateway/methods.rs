@@ -194,9 +194,10 @@ impl ServerHandler for UpstreamServer {
         let may_repeat = self.may_repeat(&request.name);
         request.name = self.own_tool(&request.name).await?.into();
         let exchange = Dialog::Tool(request);
-        let mut answer = self.converse(exchange.clone(), &context).await;
+        let repeated = may_repeat.then(|| exchange.clone());
+        let mut answer = self.converse(exchange, &context).await;
         if let Err(error) = &answer
-            && may_repeat
+            && let Some(exchange) = repeated
             && failure::is_restart(error)
         {
             answer = self.converse(exchange, &context).await;

@@ -22,8 +22,8 @@ use crate::mcp::session_record::{RecentMoves, RecordHead};
 use crate::mcp::shared_session::{SaveProblem, now};
 
 impl<S: EndpointServer> EndpointState<S> {
-    /// Adds a session that `initialize` opened, with its record. Returns its id, which is that of the server's
-    /// part of it, if there is one.
+    /// Adds a session that `initialize` opened, with its record. Returns its id, which is that of the
+    /// server's part of it, if there is one.
     ///
     /// # Errors
     /// The refusal where the record cannot be written, or no id be made.

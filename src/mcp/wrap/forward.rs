@@ -105,7 +105,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: InitializeRequestParams,
         context: Context,
     ) -> Result<InitializeResult, ErrorData> {
-        self.client_view(&context);
+        self.note_client(&context);
         let name = request.client_info.name.clone();
         let opening = self.bus_handler.opening(&context)?;
         let kept_by = context.extensions.get().cloned();
@@ -138,7 +138,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: Page,
         context: Context,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.client_view(&context);
+        self.note_client(&context);
         let visible = self.visible(&context);
         let mut result = ListResourcesResult::default();
         if declares(&*self.inner, ServerList::Resources) {
@@ -174,7 +174,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: Page,
         context: Context,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        self.client_view(&context);
+        self.note_client(&context);
         let visible = self.visible(&context);
         let mut result = ListResourceTemplatesResult::default();
         if declares(&*self.inner, ServerList::Templates) {
@@ -198,7 +198,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     }
 
     async fn list_tools(&self, request: Page, context: Context) -> Result<ListToolsResult, ErrorData> {
-        self.client_view(&context);
+        self.note_client(&context);
         let visible = self.visible(&context);
         let mut result = ListToolsResult::default();
         if declares(&*self.inner, ServerList::Tools) {
@@ -223,7 +223,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     }
 
     async fn list_prompts(&self, request: Page, context: Context) -> Result<ListPromptsResult, ErrorData> {
-        self.client_view(&context);
+        self.note_client(&context);
         let visible = self.visible(&context);
         let mut result = ListPromptsResult::default();
         if declares(&*self.inner, ServerList::Prompts) {
@@ -252,7 +252,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.client_view(&context);
+        self.note_client(&context);
         if !self.may(&context, Right::Read, Object::Resource(&request.uri)) {
             return self.bus_handler.read_resource(request, context).await;
         }
@@ -303,8 +303,8 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        let client = self.client_view(&context);
-        if self.is_of_bus(ServerList::Tools, &request.name, &client).await? {
+        self.note_client(&context);
+        if self.is_of_bus(ServerList::Tools, &request.name, &context).await? {
             return self.call_bus_tool(request, context).await;
         }
         if !self.may(&context, Right::Call, Object::Tool(&request.name)) {
@@ -333,9 +333,9 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: GetPromptRequestParams,
         context: Context,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let client = self.client_view(&context);
+        self.note_client(&context);
         if !self
-            .is_of_bus(ServerList::Prompts, &request.name, &client)
+            .is_of_bus(ServerList::Prompts, &request.name, &context)
             .await?
             && self.bus_handler.caller(&context).may_get_prompt(&request.name)
         {

@@ -3,6 +3,7 @@
 
 mod routes;
 mod session;
+mod connection;
 mod table;
 
 pub(super) use self::session::OpeningSession;

@@ -140,6 +140,14 @@ impl<H: ServerHandler> Wrapped<H> {
         client
     }
 
+    /// Notes the client of a request, unless it is known or a follower asks in its place. Most requests need
+    /// no view, which is a copy of all that came beside the request.
+    pub(super) fn note_client(&self, context: &RequestContext<RoleServer>) {
+        if !self.wrap.is_followed() && !self.wrap.clients().contains_key(&self.id) {
+            self.client_view(context);
+        }
+    }
+
     /// Tells the wrapped server of a new client, and waits a while until the server is done with it. Returns
     /// the server as the client sees it.
     pub(super) async fn settled(&self, context: NotificationContext<RoleServer>) -> ClientView {
@@ -322,7 +330,7 @@ impl<H: ServerHandler> Wrapped<H> {
         &self,
         list: ServerList,
         name: &str,
-        client: &ClientView,
+        context: &RequestContext<RoleServer>,
     ) -> Result<bool, ErrorData> {
         let bus = &self.bus_handler.server.bus;
         let held = match list {
@@ -336,7 +344,8 @@ impl<H: ServerHandler> Wrapped<H> {
         if list == ServerList::Tools && self.inner.get_tool(name).is_some() {
             return Ok(false);
         }
-        let has_item = self.wrap.has_item(client, list, name).await;
+        let client = self.client_view(context);
+        let has_item = self.wrap.has_item(&client, list, name).await;
         Ok(!has_item.map_err(|failure| error::list(&failure))?)
     }
 }

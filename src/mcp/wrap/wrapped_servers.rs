@@ -1,5 +1,5 @@
-//! Wrapped servers behind the project's own endpoint. A client that has a session has one handler for it, which
-//! may ask its client; the bus decides when the session ends.
+//! Wrapped servers behind the project's own endpoint. A client with a session has one handler for it, which
+//! may ask the client; the bus decides when the session ends.
 
 use std::sync::{Arc, Weak};
 

@@ -16,7 +16,7 @@ pub(super) type MessageSender = mpsc::Sender<Arc<ServerJsonRpcMessage>>;
 pub(super) type MessageReceiver = mpsc::Receiver<Arc<ServerJsonRpcMessage>>;
 
 /// The destination of a message.
-pub(super) enum Route {
+pub(super) enum MessageRoute {
     /// The response of a request.
     Response(MessageSender),
     /// The session, whose stream has what belongs to no request.
@@ -25,7 +25,7 @@ pub(super) enum Route {
     Nowhere,
 }
 
-struct RequestUnderWay {
+struct AwaitedRequest {
     id: RequestId,
     progress: Option<ProgressToken>,
     messages: MessageSender,
@@ -34,7 +34,7 @@ struct RequestUnderWay {
 /// The requests of one session that are under way. There are few, so each is found by a look at all.
 #[derive(Default)]
 pub(super) struct MessageRoutes {
-    requests: Vec<RequestUnderWay>,
+    requests: Vec<AwaitedRequest>,
 }
 
 impl MessageRoutes {
@@ -43,7 +43,7 @@ impl MessageRoutes {
         let (messages, receiver) = mpsc::channel(UNTAKEN_MAX);
         // Of two requests with one id, the newer one gets the answer.
         self.end(&request.id);
-        self.requests.push(RequestUnderWay {
+        self.requests.push(AwaitedRequest {
             id: request.id.clone(),
             progress: request.request.get_meta().get_progress_token(),
             messages,
@@ -71,7 +71,7 @@ impl MessageRoutes {
     }
 
     /// Returns the way of a message. The request that it answers has ended with it.
-    pub(super) fn of(&mut self, message: &ServerJsonRpcMessage) -> Route {
+    pub(super) fn of(&mut self, message: &ServerJsonRpcMessage) -> MessageRoute {
         match message {
             JsonRpcMessage::Response(response) => self.last(Some(&response.id)),
             JsonRpcMessage::Error(error) => self.last(error.id.as_ref()),
@@ -87,22 +87,22 @@ impl MessageRoutes {
                     let token = &progress.params.progress_token;
                     self.beside(|underway| underway.progress.as_ref() == Some(token))
                 }
-                _ => Route::Session,
+                _ => MessageRoute::Session,
             },
         }
     }
 
-    fn last(&mut self, id: Option<&RequestId>) -> Route {
+    fn last(&mut self, id: Option<&RequestId>) -> MessageRoute {
         match id.and_then(|id| self.end(id)) {
-            Some(messages) => Route::Response(messages),
-            None => Route::Nowhere,
+            Some(messages) => MessageRoute::Response(messages),
+            None => MessageRoute::Nowhere,
         }
     }
 
-    fn beside(&self, is_meant: impl Fn(&RequestUnderWay) -> bool) -> Route {
+    fn beside(&self, is_meant: impl Fn(&AwaitedRequest) -> bool) -> MessageRoute {
         match self.requests.iter().find(|request| is_meant(request)) {
-            Some(request) => Route::Response(request.messages.clone()),
-            None => Route::Session,
+            Some(request) => MessageRoute::Response(request.messages.clone()),
+            None => MessageRoute::Session,
         }
     }
 }
@@ -206,17 +206,17 @@ mod tests {
         let progress =
             of_server(json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}));
         match routes.of(&progress) {
-            Route::Response(messages) => messages.try_send(Arc::new(progress)).unwrap(),
+            MessageRoute::Response(messages) => messages.try_send(Arc::new(progress)).unwrap(),
             _ => panic!("progress belongs to a request"),
         }
         assert!(second.try_recv().is_ok() && first.try_recv().is_err());
         let mut asked = pinged(0);
-        assert!(matches!(routes.of(&asked), Route::Session));
+        assert!(matches!(routes.of(&asked), MessageRoute::Session));
         asked.insert_extension(OriginatingRequestId(NumberOrString::Number(1)));
-        assert!(matches!(routes.of(&asked), Route::Response(_)));
+        assert!(matches!(routes.of(&asked), MessageRoute::Response(_)));
         let answer = of_server(json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
-        assert!(matches!(routes.of(&answer), Route::Response(_)));
-        assert!(matches!(routes.of(&answer), Route::Nowhere));
+        assert!(matches!(routes.of(&answer), MessageRoute::Response(_)));
+        assert!(matches!(routes.of(&answer), MessageRoute::Nowhere));
         routes.end(&NumberOrString::Number(2));
         assert!(routes.is_empty());
         let ended = second.try_recv();
@@ -226,13 +226,12 @@ mod tests {
     #[test]
     fn late_answers_answer_no_other_question() {
         let mut ids = QuestionIds::default();
-        let (mut first, mut second) = (pinged(0), pinged(1));
+        let mut first = pinged(0);
+        let mut second = pinged(1);
         ids.show(&mut first);
         ids.show(&mut second);
-        assert_eq!(
-            (json(&first), json(&second)),
-            (json(&pinged(0)), json(&pinged(1)))
-        );
+        assert_eq!(json(&first), json(&pinged(0)));
+        assert_eq!(json(&second), json(&pinged(1)));
         ids.begin();
         let mut third = pinged(0);
         ids.show(&mut third);

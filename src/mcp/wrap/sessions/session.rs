@@ -4,8 +4,6 @@
 //! client has no request under way; the next message starts another one for the same handler.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
@@ -14,11 +12,11 @@ use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, InitializeRequestParams, JsonRpcMessage, ServerJsonRpcMessage,
 };
 use rmcp::service::{RunningService, serve_directly};
-use rmcp::transport::Transport;
 use rmcp::{RoleServer, ServerHandler};
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::routes::{MessageReceiver, MessageRoutes, QuestionIds, Route};
+use super::connection::SessionConnection;
+use super::routes::{MessageReceiver, MessageRoute, MessageRoutes, QuestionIds};
 use super::table::SessionFailure;
 use crate::mcp::http::OwnMessages;
 use crate::mcp::wrap::Wrapped;
@@ -37,11 +35,11 @@ pub(super) struct HandlerSession<H: ServerHandler> {
     /// True once the session at the bus keeps this one.
     kept: AtomicBool,
     pub(super) own_messages: Arc<OwnMessages>,
-    exchange: Mutex<Exchange<H>>,
+    exchange: Mutex<SessionExchange<H>>,
 }
 
 /// The messages between the client and the service.
-struct Exchange<H: ServerHandler> {
+struct SessionExchange<H: ServerHandler> {
     /// Those of the client that the service has not taken.
     waiting: VecDeque<ClientJsonRpcMessage>,
     routes: MessageRoutes,
@@ -96,7 +94,7 @@ impl<H: ServerHandler> HandlerSession<H> {
             client: OnceLock::new(),
             kept: AtomicBool::new(false),
             own_messages: Arc::default(),
-            exchange: Mutex::new(Exchange {
+            exchange: Mutex::new(SessionExchange {
                 waiting: VecDeque::new(),
                 routes: MessageRoutes::default(),
                 ids: QuestionIds::default(),
@@ -109,7 +107,7 @@ impl<H: ServerHandler> HandlerSession<H> {
         }
     }
 
-    fn exchange(&self) -> MutexGuard<'_, Exchange<H>> {
+    fn exchange(&self) -> MutexGuard<'_, SessionExchange<H>> {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,10 +135,7 @@ impl<H: ServerHandler> HandlerSession<H> {
 
     /// Returns the connection of the first service.
     pub(super) fn first_connection(self: &Arc<Self>) -> SessionConnection<H> {
-        SessionConnection {
-            session: self.clone(),
-            turn: 0,
-        }
+        SessionConnection::new(self.clone(), 0)
     }
 
     /// Hands a message of the client to the handler. Returns the messages of the response if it is a request.
@@ -200,10 +195,7 @@ impl<H: ServerHandler> HandlerSession<H> {
         let (Some(handler), Some(client)) = (self.handler.get(), self.client.get()) else {
             return;
         };
-        let connection = SessionConnection {
-            session: self.clone(),
-            turn,
-        };
+        let connection = SessionConnection::new(self.clone(), turn);
         let service = serve_directly(handler.clone(), connection, Some(client.clone()));
         let mut exchange = self.exchange();
         // It may have ended on another thread meanwhile.
@@ -222,7 +214,7 @@ impl<H: ServerHandler> HandlerSession<H> {
     }
 
     /// Returns the next message for a service; none when that service has to end.
-    fn poll_message(&self, turn: u64, cx: &Context<'_>) -> Poll<Option<ClientJsonRpcMessage>> {
+    pub(super) fn poll_message(&self, turn: u64, cx: &Context<'_>) -> Poll<Option<ClientJsonRpcMessage>> {
         let mut exchange = self.exchange();
         if exchange.turn != turn || exchange.state == ServiceState::Ended {
             return Poll::Ready(None);
@@ -242,11 +234,11 @@ impl<H: ServerHandler> HandlerSession<H> {
 
     /// Hands a message of the handler to the client. Returns it with its way if the client must take others
     /// before.
-    fn deliver(self: &Arc<Self>, mut message: ServerJsonRpcMessage) -> Option<UntakenMessage<H>> {
+    pub(super) fn deliver(self: &Arc<Self>, mut message: ServerJsonRpcMessage) -> Option<UntakenMessage<H>> {
         let mut exchange = self.exchange();
         exchange.ids.show(&mut message);
         match exchange.routes.of(&message) {
-            Route::Response(sender) => match sender.try_send(Arc::new(message)) {
+            MessageRoute::Response(sender) => match sender.try_send(Arc::new(message)) {
                 Ok(()) | Err(TrySendError::Closed(_)) => None,
                 Err(TrySendError::Full(message)) => {
                     exchange.untaken += 1;
@@ -258,7 +250,7 @@ impl<H: ServerHandler> HandlerSession<H> {
                     })
                 }
             },
-            Route::Session => {
+            MessageRoute::Session => {
                 match serde_json::to_vec(&message) {
                     Ok(json) => self.own_messages.push(json.into()),
                     Err(error) => {
@@ -267,7 +259,7 @@ impl<H: ServerHandler> HandlerSession<H> {
                 }
                 None
             }
-            Route::Nowhere => {
+            MessageRoute::Nowhere => {
                 tracing::debug!("a wrapped server answered a request that had ended");
                 None
             }
@@ -275,7 +267,7 @@ impl<H: ServerHandler> HandlerSession<H> {
     }
 
     /// Notes that a service has ended, however that was.
-    fn note_end(&self, turn: u64) {
+    pub(super) fn note_end(&self, turn: u64) {
         let mut exchange = self.exchange();
         if exchange.turn != turn {
             return;
@@ -294,7 +286,7 @@ impl<H: ServerHandler> HandlerSession<H> {
     }
 }
 
-impl<H: ServerHandler> Exchange<H> {
+impl<H: ServerHandler> SessionExchange<H> {
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -314,7 +306,7 @@ fn is_answer(message: &ClientJsonRpcMessage) -> bool {
 }
 
 /// A message that waits until its client has taken others.
-struct UntakenMessage<H: ServerHandler> {
+pub(super) struct UntakenMessage<H: ServerHandler> {
     sender: super::routes::MessageSender,
     message: Arc<ServerJsonRpcMessage>,
     place: UntakenPlace<H>,
@@ -332,7 +324,7 @@ impl<H: ServerHandler> Drop for UntakenPlace<H> {
 }
 
 impl<H: ServerHandler> UntakenMessage<H> {
-    async fn wait(self) {
+    pub(super) async fn wait(self) {
         if self.sender.send(self.message).await.is_err() {
             tracing::debug!("a client closed the response before it had all messages");
         }
@@ -340,40 +332,82 @@ impl<H: ServerHandler> UntakenMessage<H> {
     }
 }
 
-/// The connection of one service of a session.
-pub struct SessionConnection<H: ServerHandler> {
-    session: Arc<HandlerSession<H>>,
-    turn: u64,
-}
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
 
-impl<H: ServerHandler> Transport<RoleServer> for SessionConnection<H> {
-    type Error = Infallible;
+    use futures_util::FutureExt;
+    use futures_util::future::join_all;
+    use rmcp::transport::Transport;
+    use serde_json::json;
 
-    fn send(
-        &mut self,
-        message: ServerJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
-        // Here rather than in the future: messages keep the order in which they are sent.
-        let untaken = self.session.deliver(message);
-        async move {
-            if let Some(untaken) = untaken {
-                untaken.wait().await;
-            }
-            Ok(())
+    use super::*;
+
+    struct NoServer;
+
+    impl ServerHandler for NoServer {}
+
+    fn of_client(message: serde_json::Value) -> ClientJsonRpcMessage {
+        serde_json::from_value(message).unwrap()
+    }
+
+    fn called() -> ClientJsonRpcMessage {
+        let params = json!({"name": "t", "_meta": {"progressToken": "p"}});
+        of_client(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
+    }
+
+    fn told(message: serde_json::Value) -> ServerJsonRpcMessage {
+        serde_json::from_value(message).unwrap()
+    }
+
+    #[tokio::test]
+    async fn service_rests_after_all_is_taken() {
+        let session = Arc::new(HandlerSession::<NoServer>::new(true));
+        let mut connection = session.first_connection();
+        assert!(connection.receive().now_or_never().is_none());
+        let mut messages = session.accept(called()).unwrap().unwrap();
+        assert!(connection.receive().await.is_some());
+        let mut sending = Vec::new();
+        for number in 0..40 {
+            let params = json!({"progressToken": "p", "progress": number});
+            let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+            sending.push(connection.send(told(progress)));
         }
+        sending.push(connection.send(told(json!({"jsonrpc": "2.0", "id": 1, "result": {}}))));
+        let mut sent = pin!(join_all(sending));
+        assert!((&mut sent).now_or_never().is_none());
+        assert!(connection.receive().now_or_never().is_none());
+        let taking = tokio::spawn(async move {
+            let mut taken = 0;
+            while messages.recv().await.is_some() {
+                taken += 1;
+            }
+            taken
+        });
+        sent.await;
+        assert_eq!(taking.await.unwrap(), 41);
+        assert!(connection.receive().await.is_none());
+        // Without a handler no other service can be started.
+        assert!(matches!(session.accept(called()), Err(SessionFailure::Ended)));
+        let late = of_client(json!({"jsonrpc": "2.0", "id": 0, "result": {}}));
+        assert!(matches!(session.accept(late), Ok(None)));
     }
 
-    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
-        poll_fn(|cx| self.session.poll_message(self.turn, cx)).await
-    }
-
-    async fn close(&mut self) -> Result<(), Infallible> {
-        Ok(())
-    }
-}
-
-impl<H: ServerHandler> Drop for SessionConnection<H> {
-    fn drop(&mut self) {
-        self.session.note_end(self.turn);
+    #[tokio::test]
+    async fn held_service_ends_with_its_session() {
+        let session = Arc::new(HandlerSession::<NoServer>::new(false));
+        let mut connection = session.first_connection();
+        let mut messages = session.accept(called()).unwrap().unwrap();
+        assert!(connection.receive().await.is_some());
+        // rmcp drops the answer of a request that was cancelled.
+        let params = json!({"requestId": 1});
+        let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        assert!(session.accept(of_client(cancelled)).unwrap().is_none());
+        assert!(messages.recv().await.is_none());
+        assert!(connection.receive().await.is_some());
+        assert!(connection.receive().now_or_never().is_none());
+        session.end();
+        assert!(connection.receive().await.is_none());
+        assert!(matches!(session.accept(called()), Err(SessionFailure::Ended)));
     }
 }

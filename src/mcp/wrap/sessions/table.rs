@@ -11,7 +11,8 @@ use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, ServerJso
 use rmcp::transport::common::server_side_http::{ServerSseMessage, SessionId, session_id};
 use rmcp::transport::streamable_http_server::SessionManager;
 
-use super::session::{HandlerSession, SessionConnection};
+use super::connection::SessionConnection;
+use super::session::HandlerSession;
 use crate::mcp::http::OwnMessages;
 
 /// The time after which a session is forgotten that no session at the bus has begun to keep. The client of
@@ -37,10 +38,10 @@ pub enum SessionFailure {
 pub struct HandlerSessions<H: ServerHandler> {
     /// True if the service of an idle session ends.
     rests: bool,
-    table: Mutex<SessionTable<H>>,
+    table: Mutex<HandlerTable<H>>,
 }
 
-struct SessionTable<H: ServerHandler> {
+struct HandlerTable<H: ServerHandler> {
     open: HashMap<SessionId, Arc<HandlerSession<H>>>,
     /// The newest ones, which may be without a session at the bus; the oldest first.
     opening: VecDeque<(Instant, SessionId)>,
@@ -50,7 +51,7 @@ impl<H: ServerHandler> HandlerSessions<H> {
     /// Makes the table. With `rests` the service of a session ends while no request is under way, so its
     /// handler may use its peer only during requests.
     pub(in crate::mcp::wrap) fn new(rests: bool) -> HandlerSessions<H> {
-        let table = SessionTable {
+        let table = HandlerTable {
             open: HashMap::new(),
             opening: VecDeque::new(),
         };
@@ -60,7 +61,7 @@ impl<H: ServerHandler> HandlerSessions<H> {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, SessionTable<H>> {
+    fn table(&self) -> MutexGuard<'_, HandlerTable<H>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
