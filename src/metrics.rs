@@ -141,6 +141,7 @@ label_table! {
         Http2Requests = "http.h2_requests_max",
         PingTimeout = "http.h2_ping_timeout",
         Http2Flood = "HTTP/2 flood",
+        Http2Frames = "HTTP/2 frames without requests",
         Streams = "session.streams_max",
         StreamsOfSession = "streams of one session",
         SessionsOfPeer = "session.per_peer_max",

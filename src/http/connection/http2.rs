@@ -31,7 +31,7 @@ use tracing::debug;
 use super::first_bytes::Prefixed;
 use super::http2_answer::{Answering, Http2Answer};
 use super::http2_body::Http2Body;
-use super::http2_io::{Http2Io, ReadTurns};
+use super::http2_io::{Http2Io, ReadRests, ReadTurns};
 use super::http2_streams::{Http2Streams, StreamSpawner};
 use super::request_tasks::{NewTasks, RequestTasks};
 use super::turn_queue::{RowPlace, yield_to_sockets};
@@ -112,7 +112,7 @@ where
             }
             () = &mut idle => match streams.look_again(config.header_timeout) {
                 Some(later) => idle.as_mut().reset(later),
-                None if says_goodbye || streams.had_no_request() => break End::Idle,
+                None if says_goodbye || streams.requests() == 0 => break End::Idle,
                 None => {
                     metrics::limit_reached(Limit::HeaderTimeout);
                     library.as_mut().graceful_shutdown();
@@ -149,6 +149,7 @@ struct ConnectionTurns {
     streams: Rc<Http2Streams>,
     tasks: RequestTasks,
     reads: ReadTurns,
+    rests: ReadRests,
     row: RowPlace,
 }
 
@@ -158,6 +159,7 @@ impl ConnectionTurns {
             streams,
             tasks: RequestTasks::new(tasks),
             reads: ReadTurns::new(),
+            rests: ReadRests::default(),
             row: RowPlace::default(),
         }
     }
@@ -168,12 +170,20 @@ impl ConnectionTurns {
         I: Read + Write + Unpin,
         S: RequestService,
     {
-        let has_turn = match self.want_turn() {
+        let rests = self.rests.poll(cx);
+        let reads_more = self.reads.is_interrupted() && !rests;
+        let has_turn = match reads_more || self.tasks.want_turn() {
             true => self.row.ask(cx),
             false => true,
         };
-        let end = self.poll_turn(library, has_turn, cx);
-        let want_turn = self.want_turn();
+        let may_read = has_turn && !rests;
+        let end = self.poll_turn(library, has_turn, may_read, cx);
+        if may_read {
+            let requests = self.streams.requests();
+            self.rests.note_turn(self.reads.is_interrupted(), requests);
+        }
+        let reads_more = self.reads.is_interrupted() && !self.rests.poll(cx);
+        let want_turn = reads_more || self.tasks.want_turn();
         if !want_turn {
             self.row.end();
         }
@@ -184,36 +194,38 @@ impl ConnectionTurns {
         end
     }
 
-    fn want_turn(&self) -> bool {
-        self.reads.is_interrupted() || self.tasks.want_turn()
-    }
-
     /// Polls the library and one turn of the requests, and writes the frames of that turn.
     fn poll_turn<I, S>(
         &mut self,
         mut library: Pin<&mut Library<I, S>>,
         has_turn: bool,
+        may_read: bool,
         cx: &mut Context<'_>,
     ) -> Poll<End>
     where
         I: Read + Write + Unpin,
         S: RequestService,
     {
-        if has_turn {
-            self.reads.begin();
-        } else if self.streams.had_no_request() {
+        if !has_turn && self.streams.requests() == 0 {
             // A new connection has nothing to write, either.
             return Poll::Pending;
+        }
+        if may_read {
+            self.reads.begin();
         }
         if let Poll::Ready(ended) = library.as_mut().poll(cx) {
             return Poll::Ready(End::Library(ended));
         }
         // Before the turn, so that what waited for the socket has its part in it.
         self.streams.wake_if_unblocked();
-        if self.tasks.poll_turn(has_turn)
-            && let Poll::Ready(ended) = library.as_mut().poll(cx)
-        {
-            return Poll::Ready(End::Library(ended));
+        if self.tasks.poll_turn(has_turn) {
+            // The tasks have had their time, and that of reading is not over for it.
+            if may_read && !self.reads.is_interrupted() {
+                self.reads.begin();
+            }
+            if let Poll::Ready(ended) = library.as_mut().poll(cx) {
+                return Poll::Ready(End::Library(ended));
+            }
         }
         // After the turn, in which the requests that were reset have ended.
         if self.streams.is_flooded() {

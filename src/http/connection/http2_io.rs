@@ -12,7 +12,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::metrics::{self, Limit};
 
 /// The time for which the library is given more to read in one turn. A part of a body takes a few
 /// microseconds, and as many bytes of small frames a hundred times that.
@@ -44,6 +46,46 @@ impl ReadTurns {
     /// Begins a turn.
     pub(super) fn begin(&self) {
         self.0.set(Reading::Until(Instant::now() + READ_TIME));
+    }
+}
+
+/// The turns in a row with more to read and no new request after which a connection rests.
+const REST_AFTER: u32 = 8;
+
+/// The time of a rest, about that of those turns.
+const REST: Duration = Duration::from_millis(2);
+
+/// The rests of a connection whose client sends frames without requests all the time. A busy client has
+/// requests among its frames, and a large body takes most of a turn's bytes in less than its time.
+#[derive(Debug, Default)]
+pub(super) struct ReadRests {
+    turns: u32,
+    /// The number of requests at the last turn.
+    requests: u64,
+    present: Option<Pin<Box<Sleep>>>,
+}
+
+impl ReadRests {
+    /// Notes a turn of reading, and the requests that have come so far.
+    pub(super) fn note_turn(&mut self, was_interrupted: bool, requests: u64) {
+        let is_more = was_interrupted && requests == self.requests;
+        self.requests = requests;
+        self.turns = if is_more { self.turns + 1 } else { 0 };
+        if self.turns == REST_AFTER {
+            self.turns = 0;
+            self.present = Some(Box::pin(sleep(REST)));
+            metrics::limit_reached(Limit::Http2Frames);
+        }
+    }
+
+    /// Returns true while the connection rests; its task is woken at the end.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(present) = &mut self.present
+            && present.as_mut().poll(cx).is_ready()
+        {
+            self.present = None;
+        }
+        self.present.is_some()
     }
 }
 
@@ -125,5 +167,23 @@ mod tests {
         turns.begin();
         assert!(read() && !read());
         assert!(!turns.is_interrupted(), "it waits for its client");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_without_requests_bring_rests() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut rests = ReadRests::default();
+        for turn in 0..10 * u64::from(REST_AFTER) {
+            rests.note_turn(true, turn / 4);
+            rests.note_turn(turn % 4 > 0, turn);
+        }
+        assert!(!rests.poll(&mut cx));
+        for _ in 0..=REST_AFTER {
+            assert!(!rests.poll(&mut cx));
+            rests.note_turn(true, 7);
+        }
+        assert!(rests.poll(&mut cx));
+        tokio::time::advance(REST).await;
+        assert!(!rests.poll(&mut cx));
     }
 }

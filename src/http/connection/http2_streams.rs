@@ -120,9 +120,9 @@ impl Http2Streams {
         (idle_at > now).then_some(idle_at)
     }
 
-    /// Returns true if the client has sent no request so far.
-    pub(super) fn had_no_request(&self) -> bool {
-        self.requests.get() == 0
+    /// The number of requests that the client has sent so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.get()
     }
 
     /// Returns true if the client has reset too many requests before they were answered.
