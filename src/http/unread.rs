@@ -214,19 +214,19 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let first = match self.first.as_deref() {
-            Some(Ok(frame)) => frame.data_ref(),
-            _ => None,
-        };
-        let first = first.into_iter().map(|data| data.len() as u64).sum::<u64>();
         let mut hint = match &self.incoming {
             Some(incoming) => incoming.size_hint(),
             None => SizeHint::with_exact(0),
         };
-        if let Some(upper) = hint.upper() {
-            hint.set_upper(upper + first);
+        if let Some(Ok(first)) = self.first.as_deref()
+            && let Some(data) = first.data_ref()
+        {
+            let length = data.len() as u64;
+            if let Some(upper) = hint.upper() {
+                hint.set_upper(upper + length);
+            }
+            hint.set_lower(hint.lower() + length);
         }
-        hint.set_lower(hint.lower() + first);
         hint
     }
 }

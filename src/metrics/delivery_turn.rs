@@ -7,13 +7,16 @@ use std::time::Instant;
 use super::McpHandles;
 
 thread_local! {
-    /// The oldest change that was delivered in the present turn; none outside of a turn.
-    static TURN: RefCell<Option<Option<Oldest>>> = const { RefCell::new(None) };
+    static TURN: RefCell<TurnDelivery> = const { RefCell::new(TurnDelivery::None) };
 }
 
-struct Oldest {
-    handles: Arc<McpHandles>,
-    at: Instant,
+/// The turn that the thread is in.
+enum TurnDelivery {
+    None,
+    /// Nothing was delivered so far.
+    Empty,
+    /// The oldest change that was delivered, and the metrics of its transport.
+    Oldest(Arc<McpHandles>, Instant),
 }
 
 /// A turn, until it is dropped: what is delivered meanwhile is written as one, like one frame.
@@ -25,15 +28,15 @@ pub(crate) struct DeliveryTurn(());
 impl DeliveryTurn {
     #[must_use]
     pub(crate) fn begin() -> DeliveryTurn {
-        TURN.set(Some(None));
+        TURN.set(TurnDelivery::Empty);
         DeliveryTurn(())
     }
 }
 
 impl Drop for DeliveryTurn {
     fn drop(&mut self) {
-        if let Some(Some(oldest)) = TURN.take() {
-            record(&oldest.handles, oldest.at);
+        if let TurnDelivery::Oldest(handles, at) = TURN.replace(TurnDelivery::None) {
+            record(&handles, at);
         }
     }
 }
@@ -41,18 +44,16 @@ impl Drop for DeliveryTurn {
 /// Records the delivery of a change that was admitted at `at`, now or at the end of the turn.
 pub(super) fn delivered(handles: &Arc<McpHandles>, at: Instant) {
     let is_kept = TURN.with_borrow_mut(|turn| match turn {
-        None => false,
-        Some(Some(oldest)) if Arc::ptr_eq(&oldest.handles, handles) => {
-            oldest.at = oldest.at.min(at);
+        TurnDelivery::Empty => {
+            *turn = TurnDelivery::Oldest(handles.clone(), at);
             true
         }
-        // Of another transport, which is rare.
-        Some(Some(_)) => false,
-        Some(none) => {
-            let handles = handles.clone();
-            *none = Some(Oldest { handles, at });
+        TurnDelivery::Oldest(others, oldest) if Arc::ptr_eq(others, handles) => {
+            *oldest = at.min(*oldest);
             true
         }
+        // That of another transport is rare.
+        TurnDelivery::None | TurnDelivery::Oldest(..) => false,
     });
     if !is_kept {
         record(handles, at);

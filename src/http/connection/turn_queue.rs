@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn few_work_and_the_others_follow_in_their_order() {
-        let mut turns: VecDeque<RowPlace> = (0..8).map(|_| RowPlace::default()).collect();
+        let mut turns: VecDeque<RowPlace> = (0..WORKING_MAX + 4).map(|_| RowPlace::default()).collect();
         let counts: Vec<Arc<CountWakes>> = turns.iter().map(|_| Arc::default()).collect();
         for (turn, count) in turns.iter().zip(&counts) {
             let waker = Waker::from(count.clone());
@@ -117,15 +117,15 @@ mod tests {
             let states = turns.iter().map(|turn| turn.state.get());
             states.filter(|state| *state == TurnState::Working).count()
         };
-        assert_eq!((working(&turns), woken()), (4, vec![0; 8]));
+        assert_eq!((working(&turns), woken()), (WORKING_MAX, vec![0; 8]));
         // One that works has nothing more to do, and two that wait do not wait any longer.
-        turns[4].end();
-        drop(turns.remove(4 + 1));
+        turns[WORKING_MAX].end();
+        drop(turns.remove(WORKING_MAX + 1));
         turns[0].end();
-        assert_eq!(working(&turns), 4);
+        assert_eq!(working(&turns), WORKING_MAX);
         assert_eq!(woken(), [0, 0, 0, 0, 0, 0, 1, 0]);
         // The connection that was chosen ends before it knows, and the next one has its place.
-        drop(turns.remove(4 + 1));
+        drop(turns.remove(WORKING_MAX + 1));
         assert_eq!(woken(), [0, 0, 0, 0, 0, 0, 1, 1]);
         turns.clear();
         assert_eq!((WORKING.get(), WAITING.take().len()), (0, 0));

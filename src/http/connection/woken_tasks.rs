@@ -32,11 +32,13 @@ struct Woken {
 
 impl Woken {
     fn pop(&mut self, with_many: bool) -> Option<Arc<TaskWaker>> {
-        self.takes_many = with_many && !self.takes_many;
+        if !with_many {
+            return self.few.pop_front();
+        }
+        self.takes_many = !self.takes_many;
         match self.takes_many {
             true => self.many.pop_front().or_else(|| self.few.pop_front()),
-            false if with_many => self.few.pop_front().or_else(|| self.many.pop_front()),
-            false => self.few.pop_front(),
+            false => self.few.pop_front().or_else(|| self.many.pop_front()),
         }
     }
 }
