@@ -151,6 +151,7 @@ label_table! {
         QuotaToolPlaces = "quota.tool_places",
         Batch = "messages of one batch",
         OwnMessages = "own messages of a wrapped server",
+        SessionMessages = "waiting messages of a wrapped session",
         BatchLines = "http.batch_max",
         SubscriptionsOfStream = "session.subscriptions_max",
         BodyBytes = "bus.body_bytes_max",

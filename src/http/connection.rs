@@ -20,7 +20,9 @@ mod http2_answer;
 mod http2_body;
 mod http2_io;
 mod http2_streams;
+mod own_wakes;
 mod request_tasks;
+mod short_turns;
 mod turn_queue;
 mod woken_tasks;
 
@@ -31,6 +33,7 @@ use std::sync::Arc;
 use ::http::Extensions;
 use first_bytes::{FirstBytes, Prefixed};
 pub(super) use http1::Http1Service;
+use short_turns::begin_in_turn;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::debug;
@@ -115,7 +118,7 @@ where
         None => {
             // Boxed, like all that not every connection needs for long, so that its task is not larger.
             let read = first_bytes::read(&mut stream, config.header_timeout, parts.context.closing.clone());
-            match Box::pin(read).await {
+            match Box::pin(begin_in_turn(read)).await {
                 Ok(Some(first)) => first,
                 Ok(None) => return,
                 Err(error) => return note_io_failure(&error),

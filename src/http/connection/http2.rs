@@ -14,7 +14,8 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderValue, Uri, header};
@@ -33,8 +34,10 @@ use super::http2_answer::{Answering, Http2Answer};
 use super::http2_body::Http2Body;
 use super::http2_io::{Http2Io, ReadRests, ReadTurns};
 use super::http2_streams::{Http2Streams, StreamSpawner};
+use super::own_wakes::{OwnWakes, yield_to_sockets};
 use super::request_tasks::{NewTasks, RequestTasks};
-use super::turn_queue::{RowPlace, yield_to_sockets};
+use super::short_turns::ShortTurns;
+use super::turn_queue::RowPlace;
 use super::{ConnectionParts, ConnectionPermit, Peer};
 use crate::config::HttpConfig;
 use crate::http::server::RequestService;
@@ -151,16 +154,25 @@ struct ConnectionTurns {
     reads: ReadTurns,
     rests: ReadRests,
     row: RowPlace,
+    /// Its turns while it has no more to do than to read.
+    short: ShortTurns,
+    wakes: Arc<OwnWakes>,
+    /// The waker with which the library and the tasks are polled.
+    waker: Waker,
 }
 
 impl ConnectionTurns {
     fn new(streams: Rc<Http2Streams>, tasks: NewTasks) -> ConnectionTurns {
+        let (wakes, waker) = OwnWakes::new();
         ConnectionTurns {
+            wakes,
+            waker,
             streams,
             tasks: RequestTasks::new(tasks),
             reads: ReadTurns::new(),
             rests: ReadRests::default(),
             row: RowPlace::default(),
+            short: ShortTurns::default(),
         }
     }
 
@@ -170,13 +182,36 @@ impl ConnectionTurns {
         I: Read + Write + Unpin,
         S: RequestService,
     {
+        self.wakes.begin(cx);
+        let waker = self.waker.clone();
+        let (end, has_more) = self.poll_parts(library, &mut Context::from_waker(&waker));
+        if self.wakes.end() || has_more {
+            yield_to_sockets(cx);
+        }
+        end
+    }
+
+    /// Polls the parts of the connection once. Returns true if there is more to do at once.
+    fn poll_parts<I, S>(
+        &mut self,
+        library: Pin<&mut Library<I, S>>,
+        cx: &mut Context<'_>,
+    ) -> (Poll<End>, bool)
+    where
+        I: Read + Write + Unpin,
+        S: RequestService,
+    {
         let rests = self.rests.poll(cx);
         let reads_more = self.reads.is_interrupted() && !rests;
-        let has_turn = match reads_more || self.tasks.want_turn() {
-            true => self.row.ask(cx),
-            false => true,
+        let (has_turn, may_read) = match reads_more || self.tasks.want_turn() {
+            true => {
+                self.short.pass();
+                let has_turn = self.row.ask(cx);
+                (has_turn, has_turn)
+            }
+            false => (true, self.short.ask(cx)),
         };
-        let may_read = has_turn && !rests;
+        let may_read = may_read && !rests;
         let end = self.poll_turn(library, has_turn, may_read, cx);
         if may_read {
             let requests = self.streams.requests();
@@ -188,10 +223,9 @@ impl ConnectionTurns {
             self.row.end();
         }
         let has_more = self.tasks.wait(cx, self.row.is_waiting());
-        if has_more || (want_turn && !self.row.is_waiting()) {
-            yield_to_sockets(cx);
-        }
-        end
+        let waits = self.row.is_waiting() || (!want_turn && self.short.is_waiting());
+        let is_due = want_turn || self.reads.is_put_off();
+        (end, has_more || (is_due && !waits))
     }
 
     /// Polls the library and one turn of the requests, and writes the frames of that turn.
@@ -210,8 +244,9 @@ impl ConnectionTurns {
             // A new connection has nothing to write, either.
             return Poll::Pending;
         }
-        if may_read {
-            self.reads.begin();
+        match may_read {
+            true => self.reads.begin(self.rests.read_bytes()),
+            false => self.reads.pass(),
         }
         if let Poll::Ready(ended) = library.as_mut().poll(cx) {
             return Poll::Ready(End::Library(ended));
@@ -221,8 +256,9 @@ impl ConnectionTurns {
         if self.tasks.poll_turn(has_turn) {
             // The tasks have had their time, and that of reading is not over for it.
             if may_read && !self.reads.is_interrupted() {
-                self.reads.begin();
+                self.reads.begin(self.rests.read_bytes());
             }
+            self.wakes.forget();
             if let Poll::Ready(ended) = library.as_mut().poll(cx) {
                 return Poll::Ready(End::Library(ended));
             }

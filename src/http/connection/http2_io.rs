@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::metrics::{self, Limit};
@@ -20,16 +20,25 @@ use crate::metrics::{self, Limit};
 /// microseconds, and as many bytes of small frames a hundred times that.
 const READ_TIME: Duration = Duration::from_micros(100);
 
+/// The bytes of one read. The library takes all their frames before the time is looked at again.
+const READ_BYTES: u64 = 64 << 10;
+
+/// The bytes of one read of a client that sent nothing but frames without requests in the turn before: some
+/// hundred of the smallest frames.
+const READ_BYTES_OF_FRAMES: u64 = 2 << 10;
+
 /// The turns in which a socket is read.
 #[derive(Debug, Clone)]
 pub(super) struct ReadTurns(Rc<Cell<Reading>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// Until then.
-    Until(Instant),
+    /// Until then, so many bytes at a time.
+    Until(Instant, u64),
     /// There may be more to read than was read: the connection is new, or its time was over.
     Interrupted,
+    /// Not in this turn, which was for something else.
+    Later,
 }
 
 impl ReadTurns {
@@ -43,9 +52,22 @@ impl ReadTurns {
         self.0.get() == Reading::Interrupted
     }
 
-    /// Begins a turn.
-    pub(super) fn begin(&self) {
-        self.0.set(Reading::Until(Instant::now() + READ_TIME));
+    /// Begins a turn in which the client is read from, `bytes` at a time.
+    pub(super) fn begin(&self, bytes: u64) {
+        self.0.set(Reading::Until(Instant::now() + READ_TIME, bytes));
+    }
+
+    /// Returns true if the connection has to be polled again, with a turn for reading, before it is woken by
+    /// its socket.
+    pub(super) fn is_put_off(&self) -> bool {
+        self.0.get() == Reading::Later
+    }
+
+    /// Begins a turn for something else.
+    pub(super) fn pass(&self) {
+        if !self.is_interrupted() {
+            self.0.set(Reading::Later);
+        }
     }
 }
 
@@ -66,6 +88,14 @@ pub(super) struct ReadRests {
 }
 
 impl ReadRests {
+    /// Returns the bytes that are read at a time.
+    pub(super) fn read_bytes(&self) -> u64 {
+        match self.turns {
+            0 => READ_BYTES,
+            _ => READ_BYTES_OF_FRAMES,
+        }
+    }
+
     /// Notes a turn of reading, and the requests that have come so far.
     pub(super) fn note_turn(&mut self, was_interrupted: bool, requests: u64) {
         let is_more = was_interrupted && requests == self.requests;
@@ -92,12 +122,14 @@ impl ReadRests {
 /// The socket.
 #[derive(Debug)]
 pub(super) struct Http2Io<T> {
-    inner: T,
+    /// Its limit is that of the next read.
+    inner: Take<T>,
     turns: ReadTurns,
 }
 
-impl<T> Http2Io<T> {
+impl<T: AsyncRead> Http2Io<T> {
     pub(super) fn new(inner: T, turns: ReadTurns) -> Http2Io<T> {
+        let inner = inner.take(READ_BYTES);
         Http2Io { inner, turns }
     }
 }
@@ -110,9 +142,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http2Io<T> {
     ) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         match stream.turns.0.get() {
-            Reading::Until(end) if Instant::now() < end => Pin::new(&mut stream.inner).poll_read(cx, buffer),
+            Reading::Until(end, bytes) if Instant::now() < end => {
+                stream.inner.set_limit(bytes);
+                Pin::new(&mut stream.inner).poll_read(cx, buffer)
+            }
+            // The task is polled again in its next turn.
+            Reading::Later => Poll::Pending,
             _ => {
-                // The task is polled again in its next turn.
                 stream.turns.0.set(Reading::Interrupted);
                 Poll::Pending
             }
@@ -120,9 +156,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http2Io<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Http2Io<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write(cx, bytes)
+        Pin::new(self.get_mut().inner.get_mut()).poll_write(cx, bytes)
     }
 
     /// The library then joins frames of up to 1 KiB, and the notices of many streams leave in one write.
@@ -131,11 +167,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Http2Io<T> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+        Pin::new(self.get_mut().inner.get_mut()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+        Pin::new(self.get_mut().inner.get_mut()).poll_shutdown(cx)
     }
 }
 
@@ -159,12 +195,12 @@ mod tests {
             read.is_ready()
         };
         assert!(!read() && turns.is_interrupted(), "a new one waits for its turn");
-        turns.begin();
+        turns.begin(READ_BYTES);
         assert!(read());
         tokio::time::advance(READ_TIME).await;
         assert!(!turns.is_interrupted(), "it may have read all");
         assert!(!read() && turns.is_interrupted());
-        turns.begin();
+        turns.begin(READ_BYTES);
         assert!(read() && !read());
         assert!(!turns.is_interrupted(), "it waits for its client");
     }

@@ -6,9 +6,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
+
+use super::own_wakes::yield_to_sockets;
 
 /// The connections of a thread that work at a time.
 const WORKING_MAX: usize = 4;
@@ -67,7 +68,8 @@ impl RowPlace {
         self.state.get() == TurnState::Waiting
     }
 
-    /// Gives the place back, to the connection that waits longest if there is one.
+    /// Gives the place back, to the connection that waits longest if there is one. That has its turn after
+    /// the sockets of the thread were looked at, so that a long row leaves time for all else.
     pub(super) fn end(&self) {
         if self.state.replace(TurnState::Idle) != TurnState::Working {
             return;
@@ -76,7 +78,7 @@ impl RowPlace {
             // Others have ended, or have nothing to do any more.
             if state.get() == TurnState::Waiting {
                 state.set(TurnState::Working);
-                return waker.wake();
+                return yield_to_sockets(&Context::from_waker(&waker));
             }
         }
         WORKING.set(WORKING.get() - 1);
@@ -87,14 +89,6 @@ impl Drop for RowPlace {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// Has a task polled again after the runtime has looked at the sockets of the thread. A task that only wakes
-/// itself is polled some sixty times before that.
-pub(super) fn yield_to_sockets(cx: &mut Context<'_>) {
-    // Its first poll has the effect, and never ends it.
-    let first = pin!(tokio::task::yield_now()).poll(cx);
-    debug_assert!(first.is_pending());
 }
 
 #[cfg(test)]

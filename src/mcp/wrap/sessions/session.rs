@@ -20,9 +20,10 @@ use super::routes::{MessageReceiver, MessageRoute, MessageRoutes, QuestionIds};
 use super::table::SessionFailure;
 use crate::mcp::http::OwnMessages;
 use crate::mcp::wrap::Wrapped;
+use crate::metrics::{self, Limit};
 
 /// The messages of a client that its service has not taken. The service takes each at once, so more are only
-/// there while it has no turn on its thread.
+/// there while it has no turn on its thread. At the limit a message is refused and counted.
 const WAITING_MAX: usize = 1_024;
 
 /// A session and its handler.
@@ -158,6 +159,7 @@ impl<H: ServerHandler> HandlerSession<H> {
             return Err(SessionFailure::Ended);
         }
         if exchange.waiting.len() >= WAITING_MAX {
+            metrics::limit_reached(Limit::SessionMessages);
             return Err(SessionFailure::Busy);
         }
         if !exchange.ids.take(&mut message) {
@@ -391,6 +393,19 @@ mod tests {
         assert!(matches!(session.accept(called()), Err(SessionFailure::Ended)));
         let late = of_client(json!({"jsonrpc": "2.0", "id": 0, "result": {}}));
         assert!(matches!(session.accept(late), Ok(None)));
+    }
+
+    #[tokio::test]
+    async fn too_many_waiting_messages_are_refused() {
+        let session = Arc::new(HandlerSession::<NoServer>::new(true));
+        let mut connection = session.first_connection();
+        let told = || of_client(json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}));
+        for _ in 0..WAITING_MAX {
+            assert!(session.accept(told()).is_ok());
+        }
+        assert!(matches!(session.accept(told()), Err(SessionFailure::Busy)));
+        assert!(connection.receive().await.is_some());
+        assert!(session.accept(told()).is_ok());
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::stream::{self, Empty};
@@ -10,6 +10,7 @@ use rmcp::ServerHandler;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, ServerJsonRpcMessage, ServerResult};
 use rmcp::transport::common::server_side_http::{ServerSseMessage, SessionId, session_id};
 use rmcp::transport::streamable_http_server::SessionManager;
+use tokio::time::Instant;
 
 use super::connection::SessionConnection;
 use super::session::HandlerSession;
@@ -208,4 +209,33 @@ fn event(message: Arc<ServerJsonRpcMessage>) -> ServerSseMessage {
     let mut event = ServerSseMessage::default();
     event.message = Some(message);
     event
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::transport::Transport;
+
+    use super::*;
+
+    struct NoServer;
+
+    impl ServerHandler for NoServer {}
+
+    #[tokio::test(start_paused = true)]
+    async fn session_left_while_it_opens_is_forgotten() {
+        let sessions = HandlerSessions::<NoServer>::new(true);
+        let (left, mut connection) = sessions.create_session().await.unwrap();
+        let (kept, _connection) = sessions.create_session().await.unwrap();
+        sessions.keep(&kept);
+        tokio::time::advance(OPENING_MAX - Duration::from_millis(1)).await;
+        let (early, _connection) = sessions.create_session().await.unwrap();
+        assert!(sessions.has_session(&left).await.unwrap());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        sessions.create_session().await.unwrap();
+        assert!(!sessions.has_session(&left).await.unwrap());
+        assert!(connection.receive().await.is_none(), "its service ends");
+        for id in [&kept, &early] {
+            assert!(sessions.has_session(id).await.unwrap());
+        }
+    }
 }
