@@ -11,6 +11,7 @@ use ::http::request::Parts;
 use ::http::{Method, Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
+use rmcp::model::Implementation;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::value::RawValue;
 
@@ -56,6 +57,8 @@ impl<S: EndpointServer> Clone for Endpoint<S> {
 /// The parts of an endpoint that its requests share.
 pub(super) struct EndpointState<S: EndpointServer> {
     pub(super) served: S,
+    /// The name and version of the server, which the last message of every listen stream has.
+    pub(super) implementation: Arc<Implementation>,
     pub(super) rmcp: StreamableHttpService<S::Handler, S::Sessions>,
     access: Access,
     pub(super) fast_path: FastPath,
@@ -121,10 +124,12 @@ impl<S: EndpointServer> Endpoint<S> {
             }
             None => (None, None),
         };
+        let implementation = served.implementation();
         let state = Arc::new(EndpointState {
             rmcp,
             access,
-            fast_path: FastPath::new(&server, &served.implementation(), sessions.clone()),
+            fast_path: FastPath::new(&server, &implementation, sessions.clone()),
+            implementation: Arc::new(implementation),
             served,
             server,
             sessions,

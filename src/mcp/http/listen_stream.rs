@@ -94,11 +94,11 @@ impl<S: EndpointServer> EndpointState<S> {
             current,
             ..
         } = accepted;
-        let Some((first, last)) = first_and_last(id, filter, current, self.served.implementation()) else {
-            return Err(reply::internal_error("the acknowledgement could not be made").into());
-        };
+        let unmade = || reply::internal_error("the acknowledgement could not be made");
+        let first = first_message(id, filter, current).ok_or_else(unmade)?;
         if is_empty {
             // Nothing could ever be sent, so the stream would only hold a permit.
+            let last = last_message(id, &self.implementation).ok_or_else(unmade)?;
             return Ok(reply::finished(&first, &last));
         }
         if let Some(kept) = kept {
@@ -109,7 +109,7 @@ impl<S: EndpointServer> EndpointState<S> {
         let owner = StreamOwner::Listen {
             _session: session,
             _place: place,
-            result: last,
+            server: self.implementation.clone(),
         };
         // The id is kept as it was written: the stream is tagged with it in the JSON type that the client
         // used.
@@ -169,17 +169,10 @@ fn any_request(params: Option<&RawValue>) -> Option<ListenRequest> {
     })
 }
 
-/// Makes a stream's first message, the acknowledgement of `accepted` with the etags that are `current`, and
-/// its last, the result of a graceful end.
-fn first_and_last(
-    id: &RawValue,
-    accepted: SubscriptionFilter,
-    current: Option<Value>,
-    server_info: Implementation,
-) -> Option<(Bytes, Bytes)> {
-    let id: RequestId = serde_json::from_str(id.get()).ok()?;
+/// Makes a stream's first message, the acknowledgement of `accepted` with the etags that are `current`.
+fn first_message(id: &RawValue, accepted: SubscriptionFilter, current: Option<Value>) -> Option<Bytes> {
     let mut meta = NotificationMetaObject::new();
-    meta.set_subscription_id(id.clone());
+    meta.set_subscription_id(serde_json::from_str(id.get()).ok()?);
     if let Some(current) = current {
         meta.insert(ETAG_META_KEY.to_owned(), current);
     }
@@ -187,12 +180,19 @@ fn first_and_last(
     let mut acknowledged = SubscriptionsAcknowledgedNotification::new(params);
     acknowledged.extensions.insert(meta);
     let acknowledged = ServerNotification::SubscriptionsAcknowledgedNotification(acknowledged);
+    event(&ServerJsonRpcMessage::notification(acknowledged))
+}
+
+/// Makes a stream's last message, the result of a graceful end. It is made when it is needed, since a stream
+/// would hold more memory for it than for most else.
+pub(super) fn last_message(id: &RawValue, server: &Implementation) -> Option<Bytes> {
+    let id: RequestId = serde_json::from_str(id.get()).ok()?;
     let mut result = SubscriptionsListenResult::complete(id.clone());
-    result.meta.set_server_info(server_info);
-    let result = ServerResult::SubscriptionsListenResult(result);
-    let first = event(&ServerJsonRpcMessage::notification(acknowledged))?;
-    let last = event(&ServerJsonRpcMessage::response(result, id))?;
-    Some((first, last))
+    result.meta.set_server_info(server.clone());
+    event(&ServerJsonRpcMessage::response(
+        ServerResult::SubscriptionsListenResult(result),
+        id,
+    ))
 }
 
 /// Encodes a message as an event of a stream.

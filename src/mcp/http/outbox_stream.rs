@@ -13,7 +13,9 @@ use std::task::{Context, Poll};
 use ::http::request::Parts;
 use bytes::Bytes;
 use http_body::{Body, Frame};
+use rmcp::model::Implementation;
 
+use super::listen_stream::last_message;
 use crate::http::Place;
 use crate::http::stream_handover::{Appended, StreamSource};
 use crate::mcp::error;
@@ -61,8 +63,8 @@ pub(super) enum StreamOwner {
     Listen {
         _session: Arc<Session>,
         _place: Option<Place>,
-        /// The last message, which says that the end is graceful.
-        result: Bytes,
+        /// The server, for the last message, which says that the end is graceful.
+        server: Arc<Implementation>,
     },
 }
 
@@ -120,14 +122,15 @@ impl OutboxStream {
     /// expect, and the result of a listen request whose stream did not fail.
     fn last_frame(&self, reason: EndReason) -> Option<Bytes> {
         let comment = error::eviction_comment(reason, &self.open.options).map(Bytes::from);
-        let StreamOwner::Listen { result, .. } = &self.owner else {
+        let (StreamOwner::Listen { server, .. }, FrameFormat::Listen(id)) = (&self.owner, &self.format)
+        else {
             return comment;
         };
         match comment {
-            Some(comment) => Some([comment, result.clone()].concat().into()),
+            Some(comment) => Some([comment, last_message(id, server)?].concat().into()),
             // Without a result the client knows that the end was not graceful.
             None if reason == EndReason::Failed => None,
-            None => Some(result.clone()),
+            None => last_message(id, server),
         }
     }
 }
