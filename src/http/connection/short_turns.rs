@@ -82,7 +82,10 @@ impl ShortTurns {
 
 impl Drop for ShortTurns {
     fn drop(&mut self) {
-        self.pass();
+        // One that waits is given no turn any more, which it could not take.
+        if self.0.replace(Promise::None) == Promise::Given {
+            count_anew();
+        }
     }
 }
 
@@ -175,5 +178,18 @@ mod tests {
         drop(turns);
         look().await;
         assert_eq!((TAKEN.get(), IS_COUNTED.get()), (0, false));
+    }
+
+    #[tokio::test]
+    async fn turns_are_not_given_to_those_that_have_ended() {
+        let cx = &Context::from_waker(Waker::noop());
+        let turns: Vec<ShortTurns> = (0..2 * TURNS_MAX).map(|_| ShortTurns::default()).collect();
+        assert_eq!(turns.iter().filter(|turn| turn.ask(cx)).count(), TURNS_MAX);
+        // Their clients are gone while they wait.
+        drop(turns);
+        let last = ShortTurns::default();
+        assert!(!last.ask(cx));
+        look().await;
+        assert!(last.ask(cx));
     }
 }
