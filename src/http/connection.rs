@@ -24,6 +24,7 @@ mod own_wakes;
 mod request_tasks;
 mod short_turns;
 mod turn_queue;
+mod wait_list;
 mod woken_tasks;
 
 use std::io;

@@ -205,7 +205,7 @@ impl ConnectionTurns {
         let reads_more = self.reads.is_interrupted() && !rests;
         let (has_turn, may_read) = match reads_more || self.tasks.want_turn() {
             true => {
-                self.short.pass();
+                self.short.take();
                 let has_turn = self.row.ask(cx);
                 (has_turn, has_turn)
             }

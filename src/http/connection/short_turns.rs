@@ -5,14 +5,13 @@
 //! looks at the sockets again, and those that have little to do wait for all of them. Here a few have a turn
 //! between two looks, and the others wait in the order in which they came.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::own_wakes::yield_to_sockets;
+use super::wait_list::{WaitList, WaitingPlace};
 
 /// The turns between two looks at the sockets of a thread.
 const TURNS_MAX: usize = 8;
@@ -22,68 +21,49 @@ thread_local! {
     static TAKEN: Cell<usize> = const { Cell::new(0) };
     /// True if they are counted anew after the next look.
     static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
-    static WAITING: RefCell<VecDeque<(Waker, Rc<Cell<Promise>>)>> = const { RefCell::new(VecDeque::new()) };
+    static WAITING: WaitList = const { WaitList::new() };
     static NEXT_LOOK: Waker = Waker::from(Arc::new(NextLook));
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Promise {
-    #[default]
-    None,
-    /// The connection is among those that wait.
-    Waiting,
-    /// It was woken for its turn.
-    Given,
-}
-
-/// The short turns of one connection.
+/// The short turns of one connection. It is called when it has one.
 #[derive(Debug, Default)]
-pub(super) struct ShortTurns(Rc<Cell<Promise>>);
+pub(super) struct ShortTurns(WaitingPlace);
 
 impl ShortTurns {
     /// Returns true if the connection has a turn now. If not, its task is woken when it has one.
     pub(super) fn ask(&self, cx: &Context<'_>) -> bool {
-        let has_turn = match self.0.get() {
-            Promise::Given => true,
-            Promise::Waiting => false,
-            Promise::None => {
-                let has_turn = TAKEN.get() < TURNS_MAX;
-                match has_turn {
-                    true => TAKEN.set(TAKEN.get() + 1),
-                    false => {
-                        let place = (cx.waker().clone(), self.0.clone());
-                        WAITING.with_borrow_mut(|waiting| waiting.push_back(place));
-                        self.0.set(Promise::Waiting);
-                    }
-                }
-                has_turn
+        if self.0.is_idle() {
+            if TAKEN.get() < TURNS_MAX {
+                TAKEN.set(TAKEN.get() + 1);
+                self.0.call();
+            } else {
+                WAITING.with(|waiting| waiting.wait(&self.0, cx));
             }
-        };
+        }
+        self.take()
+    }
+
+    /// Takes the turn that the connection was called for, whatever it does in it. Returns false if it was not
+    /// called.
+    pub(super) fn take(&self) -> bool {
+        let has_turn = self.0.is_called();
         if has_turn {
-            self.0.set(Promise::None);
+            self.0.end();
             count_anew();
         }
         has_turn
     }
 
-    /// Leaves out a turn that it was woken for. Others wait for the look after it.
-    pub(super) fn pass(&self) {
-        if self.0.get() == Promise::Given {
-            self.0.set(Promise::None);
-            count_anew();
-        }
-    }
-
     /// Returns true while the connection waits for its turn.
     pub(super) fn is_waiting(&self) -> bool {
-        self.0.get() == Promise::Waiting
+        self.0.is_waiting()
     }
 }
 
 impl Drop for ShortTurns {
     fn drop(&mut self) {
         // One that waits is given no turn any more, which it could not take.
-        if self.0.replace(Promise::None) == Promise::Given {
+        if self.0.end() {
             count_anew();
         }
     }
@@ -104,14 +84,10 @@ impl Wake for NextLook {
         IS_COUNTED.set(false);
         let mut taken = 0;
         while taken < TURNS_MAX
-            && let Some((waker, state)) = WAITING.with_borrow_mut(VecDeque::pop_front)
+            && let Some(next) = WAITING.with(WaitList::call_next)
         {
-            // Others have ended.
-            if state.get() == Promise::Waiting {
-                state.set(Promise::Given);
-                waker.wake();
-                taken += 1;
-            }
+            next.wake();
+            taken += 1;
         }
         TAKEN.set(taken);
     }
@@ -170,9 +146,9 @@ mod tests {
         let last = ShortTurns::default();
         assert!(!last.ask(cx));
         look().await;
-        turns[TURNS_MAX].pass();
+        turns[TURNS_MAX].take();
         look().await;
-        assert!(last.0.get() == Promise::Given);
+        assert!(last.0.is_called());
         drop(last);
         look().await;
         drop(turns);

@@ -4,12 +4,11 @@
 //! them. If each had its turn after the other, a request or a change for few, made meanwhile, would wait for
 //! a turn of every one. Here a few work at a time, and the others wait in the order in which they came.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::cell::Cell;
+use std::task::Context;
 
 use super::own_wakes::yield_to_sockets;
+use super::wait_list::{WaitList, WaitingPlace};
 
 /// The connections of a thread that work at a time.
 const WORKING_MAX: usize = 4;
@@ -20,23 +19,14 @@ const TURNS_MAX: u32 = 16;
 
 thread_local! {
     static WORKING: Cell<usize> = const { Cell::new(0) };
-    static WAITING: RefCell<VecDeque<(Waker, Rc<Cell<TurnState>>)>> = const { RefCell::new(VecDeque::new()) };
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum TurnState {
-    #[default]
-    Idle,
-    /// Among those that wait.
-    Waiting,
-    /// One of those that work, perhaps without knowing it yet.
-    Working,
+    static WAITING: WaitList = const { WaitList::new() };
 }
 
 /// One connection's place in the row; given back when dropped.
 #[derive(Debug, Default)]
 pub(super) struct RowPlace {
-    state: Rc<Cell<TurnState>>,
+    /// Called while the connection is one of those that work.
+    place: WaitingPlace,
     /// The turns that it has had since it last waited.
     taken: Cell<u32>,
 }
@@ -44,44 +34,38 @@ pub(super) struct RowPlace {
 impl RowPlace {
     /// Returns true if the connection has a turn now. If not, its task is woken when it has one.
     pub(super) fn ask(&self, cx: &Context<'_>) -> bool {
-        if self.taken.get() >= TURNS_MAX && WAITING.with_borrow(|waiting| !waiting.is_empty()) {
+        if self.taken.get() >= TURNS_MAX && WAITING.with(|waiting| !waiting.is_empty()) {
             self.end();
         }
-        if self.state.get() == TurnState::Idle {
+        if self.place.is_idle() {
             self.taken.set(0);
             if WORKING.get() < WORKING_MAX {
                 WORKING.set(WORKING.get() + 1);
-                self.state.set(TurnState::Working);
+                self.place.call();
             } else {
-                let place = (cx.waker().clone(), self.state.clone());
-                WAITING.with_borrow_mut(|waiting| waiting.push_back(place));
-                self.state.set(TurnState::Waiting);
+                WAITING.with(|waiting| waiting.wait(&self.place, cx));
             }
         }
-        let has_turn = self.state.get() == TurnState::Working;
+        let has_turn = self.place.is_called();
         self.taken.set(self.taken.get() + u32::from(has_turn));
         has_turn
     }
 
     /// Returns true while the connection waits for its turn.
     pub(super) fn is_waiting(&self) -> bool {
-        self.state.get() == TurnState::Waiting
+        self.place.is_waiting()
     }
 
     /// Gives the place back, to the connection that waits longest if there is one. That has its turn after
     /// the sockets of the thread were looked at, so that a long row leaves time for all else.
     pub(super) fn end(&self) {
-        if self.state.replace(TurnState::Idle) != TurnState::Working {
+        if !self.place.end() {
             return;
         }
-        while let Some((waker, state)) = WAITING.with_borrow_mut(VecDeque::pop_front) {
-            // Others have ended, or have nothing to do any more.
-            if state.get() == TurnState::Waiting {
-                state.set(TurnState::Working);
-                return yield_to_sockets(&Context::from_waker(&waker));
-            }
+        match WAITING.with(WaitList::call_next) {
+            Some(next) => yield_to_sockets(&Context::from_waker(&next)),
+            None => WORKING.set(WORKING.get() - 1),
         }
-        WORKING.set(WORKING.get() - 1);
     }
 }
 
@@ -95,7 +79,9 @@ impl Drop for RowPlace {
 mod tests {
     use super::*;
     use crate::http::connection::count_wakes::CountWakes;
+    use std::collections::VecDeque;
     use std::sync::Arc;
+    use std::task::Waker;
 
     #[test]
     fn few_work_and_the_others_follow_in_their_order() {
@@ -107,10 +93,7 @@ mod tests {
             assert_eq!(may(), may());
         }
         let woken = || counts.iter().map(|count| count.count()).collect::<Vec<_>>();
-        let working = |turns: &VecDeque<RowPlace>| {
-            let states = turns.iter().map(|turn| turn.state.get());
-            states.filter(|state| *state == TurnState::Working).count()
-        };
+        let working = |turns: &VecDeque<RowPlace>| turns.iter().filter(|turn| turn.place.is_called()).count();
         assert_eq!((working(&turns), woken()), (WORKING_MAX, vec![0; 8]));
         // One that works has nothing more to do, and two that wait do not wait any longer.
         turns[WORKING_MAX].end();
@@ -122,7 +105,7 @@ mod tests {
         drop(turns.remove(WORKING_MAX + 1));
         assert_eq!(woken(), [0, 0, 0, 0, 0, 0, 1, 1]);
         turns.clear();
-        assert_eq!((WORKING.get(), WAITING.take().len()), (0, 0));
+        assert_eq!((WORKING.get(), WAITING.with(WaitList::is_empty)), (0, true));
     }
 
     #[test]
