@@ -16,8 +16,8 @@ use crate::metrics::{self, Limit};
 /// The bytes with which a client begins HTTP/2 (RFC 9113, 3.4). No request of HTTP/1.1 begins so.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The bytes for which one read has room.
-const READ_BYTES: usize = 16 << 10;
+/// The bytes for which one read has room: most requests are shorter.
+const READ_BYTES: usize = 4 << 10;
 
 /// The beginning of a connection.
 #[derive(Debug)]
