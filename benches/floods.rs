@@ -50,7 +50,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
         None => FLOOD,
     };
     let mut table = Table::new("floods", COLUMNS);
-    for flood in FLOODS {
+    let part = options.flood.as_deref().unwrap_or_default();
+    for flood in FLOODS.iter().filter(|flood| flood.name.contains(part)) {
         table.add_line(flood.name, measure(flood, time)?);
     }
     Ok(table)

@@ -57,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) connections: Option<usize>,
     /// The seconds of each flood of the row `floods`, in place of its own.
     pub(crate) seconds: Option<u64>,
+    /// A part of the names of the floods of the row `floods` to run, in place of all.
+    pub(crate) flood: Option<String>,
     /// Print one JSON object per line instead of tables.
     json: bool,
     /// True if `cargo bench` runs this program, rather than `cargo test --all-targets`.
@@ -176,6 +178,10 @@ impl Options {
                 "--sessions" => options.sessions = Some(number(argument, rest.next())?),
                 "--connections" => options.connections = Some(number(argument, rest.next())?),
                 "--seconds" => options.seconds = Some(number(argument, rest.next())? as u64),
+                "--flood" => {
+                    let name = rest.next().context("--flood needs a name, such as PING")?;
+                    options.flood = Some(name.clone());
+                }
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
                 other => {
                     let rows: Vec<&str> = ROWS.iter().map(|(row, _)| *row).collect();
