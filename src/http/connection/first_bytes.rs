@@ -1,12 +1,14 @@
 //! The first bytes of a connection: they tell its protocol, and are then read by the code that speaks it.
 
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -36,9 +38,9 @@ pub(super) async fn read<T: AsyncRead + Unpin>(
     let mut bytes = Vec::new();
     let deadline = Instant::now() + timeout;
     loop {
-        bytes.reserve(READ_BYTES);
+        let reading = poll_fn(|cx| poll_more(stream, cx, &mut bytes));
         let read = tokio::select! {
-            read = tokio::time::timeout_at(deadline, stream.read_buf(&mut bytes)) => read,
+            read = tokio::time::timeout_at(deadline, reading) => read,
             _ = closing.wait_for(|closing| *closing) => return Ok(None),
         };
         match read {
@@ -53,6 +55,20 @@ pub(super) async fn read<T: AsyncRead + Unpin>(
             return Ok(Some(FirstBytes { protocol, bytes }));
         }
     }
+}
+
+/// Reads once, and appends the bytes. Their room is on the stack, since a client may be silent for long after
+/// it has connected, and then holds no memory for them.
+fn poll_more<T: AsyncRead + Unpin>(
+    stream: &mut T,
+    cx: &mut Context<'_>,
+    bytes: &mut Vec<u8>,
+) -> Poll<io::Result<usize>> {
+    let mut room = [MaybeUninit::uninit(); READ_BYTES];
+    let mut buffer = ReadBuf::uninit(&mut room);
+    ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+    bytes.extend_from_slice(buffer.filled());
+    Poll::Ready(Ok(buffer.filled().len()))
 }
 
 /// Returns the protocol of a connection that begins with `bytes`; none if more of them are needed.
@@ -136,7 +152,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Prefixed<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     const SECOND: Duration = Duration::from_secs(1);
 
