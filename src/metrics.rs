@@ -142,6 +142,7 @@ label_table! {
         PingTimeout = "http.h2_ping_timeout",
         Http2Flood = "HTTP/2 flood",
         Http2Frames = "HTTP/2 frames without requests",
+        Http2Unserved = "HTTP/2 requests that cannot be served",
         Streams = "session.streams_max",
         StreamsOfSession = "streams of one session",
         SessionsOfPeer = "session.per_peer_max",

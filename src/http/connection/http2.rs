@@ -202,30 +202,37 @@ impl ConnectionTurns {
         S: RequestService,
     {
         let rests = self.rests.poll(cx);
-        let reads_more = self.reads.is_interrupted() && !rests;
-        let (has_turn, may_read) = match reads_more || self.tasks.want_turn() {
-            true => {
+        let (has_turn, may_read) = match (self.wants_turn(rests), rests) {
+            (true, _) => {
                 self.short.take();
-                let has_turn = self.row.ask(cx);
-                (has_turn, has_turn)
+                let has_turn = self.row.ask(self.streams.row(), cx);
+                (has_turn, has_turn && !rests)
             }
-            false => (true, self.short.ask(cx)),
+            (false, true) => (true, false),
+            (false, false) => (true, self.short.ask(cx)),
         };
-        let may_read = may_read && !rests;
         let end = self.poll_turn(library, has_turn, may_read, cx);
+        if end.is_pending() {
+            self.row.turn_over(self.streams.row());
+        }
         if may_read {
             let requests = self.streams.requests();
             self.rests.note_turn(self.reads.is_interrupted(), requests);
         }
-        let reads_more = self.reads.is_interrupted() && !self.rests.poll(cx);
-        let want_turn = reads_more || self.tasks.want_turn();
-        if !want_turn {
+        let rests = self.rests.poll(cx);
+        let wants_turn = self.wants_turn(rests);
+        if !wants_turn {
             self.row.end();
         }
         let has_more = self.tasks.wait(cx, self.row.is_waiting());
-        let waits = self.row.is_waiting() || (!want_turn && self.short.is_waiting());
-        let is_due = want_turn || self.reads.is_put_off();
+        let waits = self.row.is_waiting() || (!wants_turn && self.short.is_waiting());
+        let is_due = wants_turn || (self.reads.is_put_off() && !rests);
         (end, has_more || (is_due && !waits))
+    }
+
+    /// Returns true if the connection has so much to do that it waits for a turn in its row.
+    fn wants_turn(&self, rests: bool) -> bool {
+        (self.reads.is_interrupted() && !rests) || self.tasks.want_turn()
     }
 
     /// Polls the library and one turn of the requests, and writes the frames of that turn.
@@ -245,7 +252,7 @@ impl ConnectionTurns {
             return Poll::Pending;
         }
         match may_read {
-            true => self.reads.begin(self.rests.read_bytes()),
+            true => self.reads.begin(),
             false => self.reads.pass(),
         }
         if let Poll::Ready(ended) = library.as_mut().poll(cx) {
@@ -256,7 +263,7 @@ impl ConnectionTurns {
         if self.tasks.poll_turn(has_turn) {
             // The tasks have had their time, and that of reading is not over for it.
             if may_read && !self.reads.is_interrupted() {
-                self.reads.begin(self.rests.read_bytes());
+                self.reads.begin();
             }
             self.wakes.forget();
             if let Poll::Ready(ended) = library.as_mut().poll(cx) {
@@ -353,7 +360,10 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http2Serv
                 Answering::of(request, self.service.clone(), self.body_timeout)
             }
             // Before the service is called, which holds memory for every request.
-            false => Answering::refuse(head.uri.path()),
+            false => {
+                state.not_served();
+                Answering::refuse(head.uri.path())
+            }
         };
         Http2Answer {
             path,

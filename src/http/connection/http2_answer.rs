@@ -114,8 +114,12 @@ impl<S: RequestService> Http2Answer<S> {
         if let Answering::Waiting(waiting) = &mut self.answer
             && let Some(mut beginning) = waiting.take()
         {
+            let is_first_turn = beginning.deadline.is_none();
             self.answer = match beginning.poll_body(cx) {
                 Poll::Pending => {
+                    if is_first_turn {
+                        self.state.not_served();
+                    }
                     *waiting = Some(beginning);
                     return Poll::Pending;
                 }

@@ -20,12 +20,13 @@ use crate::metrics::{self, Limit};
 /// microseconds, and as many bytes of small frames a hundred times that.
 const READ_TIME: Duration = Duration::from_micros(100);
 
-/// The bytes of one read. The library takes all their frames before the time is looked at again.
-const READ_BYTES: u64 = 64 << 10;
+/// The bytes of the first read in a turn: some twenty requests, or more of the smallest frames. The library
+/// takes all their frames before the time is looked at again. Each further read has twice as many, so that a
+/// large body takes few.
+const READ_BYTES_MIN: u64 = 1 << 10;
 
-/// The bytes of one read of a client that sent nothing but frames without requests in the turn before: some
-/// hundred of the smallest frames.
-const READ_BYTES_OF_FRAMES: u64 = 2 << 10;
+/// The bytes of one read at most.
+const READ_BYTES_MAX: u64 = 64 << 10;
 
 /// The turns in which a socket is read.
 #[derive(Debug, Clone)]
@@ -33,7 +34,7 @@ pub(super) struct ReadTurns(Rc<Cell<Reading>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// Until then, so many bytes at a time.
+    /// Until then, so many bytes with the next read.
     Until(Instant, u64),
     /// There may be more to read than was read: the connection is new, or its time was over.
     Interrupted,
@@ -52,9 +53,10 @@ impl ReadTurns {
         self.0.get() == Reading::Interrupted
     }
 
-    /// Begins a turn in which the client is read from, `bytes` at a time.
-    pub(super) fn begin(&self, bytes: u64) {
-        self.0.set(Reading::Until(Instant::now() + READ_TIME, bytes));
+    /// Begins a turn in which the client is read from.
+    pub(super) fn begin(&self) {
+        self.0
+            .set(Reading::Until(Instant::now() + READ_TIME, READ_BYTES_MIN));
     }
 
     /// Returns true if the connection has to be polled again, with a turn for reading, before it is woken by
@@ -88,14 +90,6 @@ pub(super) struct ReadRests {
 }
 
 impl ReadRests {
-    /// Returns the bytes that are read at a time.
-    pub(super) fn read_bytes(&self) -> u64 {
-        match self.turns {
-            0 => READ_BYTES,
-            _ => READ_BYTES_OF_FRAMES,
-        }
-    }
-
     /// Notes a turn of reading, and the requests that have come so far.
     pub(super) fn note_turn(&mut self, was_interrupted: bool, requests: u64) {
         let is_more = was_interrupted && requests == self.requests;
@@ -129,7 +123,7 @@ pub(super) struct Http2Io<T> {
 
 impl<T: AsyncRead> Http2Io<T> {
     pub(super) fn new(inner: T, turns: ReadTurns) -> Http2Io<T> {
-        let inner = inner.take(READ_BYTES);
+        let inner = inner.take(READ_BYTES_MIN);
         Http2Io { inner, turns }
     }
 }
@@ -143,6 +137,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http2Io<T> {
         let stream = self.get_mut();
         match stream.turns.0.get() {
             Reading::Until(end, bytes) if Instant::now() < end => {
+                let next = Reading::Until(end, (2 * bytes).min(READ_BYTES_MAX));
+                stream.turns.0.set(next);
                 stream.inner.set_limit(bytes);
                 Pin::new(&mut stream.inner).poll_read(cx, buffer)
             }
@@ -195,12 +191,12 @@ mod tests {
             read.is_ready()
         };
         assert!(!read() && turns.is_interrupted(), "a new one waits for its turn");
-        turns.begin(READ_BYTES);
+        turns.begin();
         assert!(read());
         tokio::time::advance(READ_TIME).await;
         assert!(!turns.is_interrupted(), "it may have read all");
         assert!(!read() && turns.is_interrupted());
-        turns.begin(READ_BYTES);
+        turns.begin();
         assert!(read() && !read());
         assert!(!turns.is_interrupted(), "it waits for its client");
     }

@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::begun::Begun;
 use super::request_tasks::NewTasks;
+use super::turn_queue::RowKind;
 use crate::config::HttpConfig;
 use crate::http::unread::{Lingering, Unread};
 use crate::metrics::{self, HttpMetrics, Limit, Path};
@@ -25,6 +26,10 @@ use crate::{ForMany, WriteProgress};
 /// The requests that a client may reset within [`RESETS_TIME`] before they are answered, or as many as it may
 /// have at a time, if that is more. At the limit the connection ends.
 const RESETS_MAX: usize = 1_000;
+
+/// The requests in succession with which the service can do nothing, from which on their connection is one of
+/// those that the others of its thread do not wait for.
+const UNSERVED_MAX: usize = 16;
 
 /// The number of bodies that wait for the socket from which on they count as woken for many.
 const MANY: usize = 64;
@@ -47,6 +52,10 @@ pub(super) struct Http2Streams {
     open: Cell<usize>,
     /// The number of requests so far.
     requests: Cell<u64>,
+    /// True after the service was handed a request.
+    was_served: Cell<bool>,
+    /// The requests since the service was last handed one that had no place, or no body when their turn came.
+    unserved: Cell<usize>,
     /// The time at which a task last began or ended, or was last seen.
     active: Cell<Instant>,
     /// The resets of requests without an answer, and the time since which they are counted.
@@ -76,6 +85,8 @@ impl Http2Streams {
             resets_max: config.h2_streams_max.max(RESETS_MAX),
             open: Cell::default(),
             requests: Cell::default(),
+            was_served: Cell::default(),
+            unserved: Cell::default(),
             active: Cell::new(now),
             resets: Cell::default(),
             resets_since: Cell::new(now),
@@ -123,6 +134,14 @@ impl Http2Streams {
     /// The number of requests that the client has sent so far.
     pub(super) fn requests(&self) -> u64 {
         self.requests.get()
+    }
+
+    /// Returns the row in which the connection waits for its turns.
+    pub(super) fn row(&self) -> RowKind {
+        match self.was_served.get() && self.unserved.get() < UNSERVED_MAX {
+            true => RowKind::Served,
+            false => RowKind::Unserved,
+        }
     }
 
     /// Returns true if the client has reset too many requests before they were answered.
@@ -205,8 +224,15 @@ impl RequestState {
         self.turn.get()
     }
 
+    /// Notes that there is no place for the request, or that its body has not begun when its turn comes.
+    pub(super) fn not_served(&self) {
+        self.streams.unserved.set(self.streams.unserved.get() + 1);
+    }
+
     /// Notes that the service is called with the request.
     pub(super) fn begun(&self) {
+        self.streams.was_served.set(true);
+        self.streams.unserved.set(0);
         self.begun.replace(Some(Begun::new()));
     }
 

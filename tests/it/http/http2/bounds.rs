@@ -316,6 +316,36 @@ async fn resets_before_the_answer_end_the_connection() {
 }
 
 #[tokio::test]
+async fn requests_without_bodies_have_part_of_the_time() {
+    let server = Server::start().await;
+    let block = headers("PUT", &resource_path(A), &[("content-type", "text/plain")]);
+    let streams = (1..200).step_by(2);
+    let half_open: Vec<u8> = streams
+        .flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &block))
+        .collect();
+    let never = "tidings_limit_reached_total{limit=\"HTTP/2 requests that cannot be served\"} 0\n";
+    let mut flood = Vec::new();
+    within("a pause of their turns", async {
+        while {
+            let metrics = Request::new("GET", "/metrics").send(server.address).await;
+            metrics.text().contains(never)
+        } {
+            let mut raw = RawFrames::connect(server.address).await;
+            raw.write(&half_open).await.unwrap();
+            flood.push(raw);
+        }
+    })
+    .await;
+    // A new client comes after them, and one that is served does not wait for its turn with them.
+    let client = Http2Client::connect(server.address).await;
+    for _ in 0..100 {
+        assert_eq!(client.send(&Request::new("GET", "/healthz")).await.0, 200);
+    }
+    drop(flood);
+    server.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn continuation_flood_ends_the_connection() {
     let server = Server::start().await;
     let mut raw = RawFrames::connect(server.address).await;
