@@ -20,10 +20,10 @@ use crate::metrics::{self, Limit};
 /// microseconds, and as many bytes of small frames a hundred times that.
 const READ_TIME: Duration = Duration::from_micros(100);
 
-/// The bytes of the first read in a turn: some twenty requests, or more of the smallest frames. The library
+/// The bytes of the first read in a turn: some forty requests, or more of the smallest frames. The library
 /// takes all their frames before the time is looked at again. Each further read has twice as many, so that a
 /// large body takes few.
-const READ_BYTES_MIN: u64 = 1 << 10;
+const READ_BYTES_MIN: u64 = 2 << 10;
 
 /// The bytes of one read at most.
 const READ_BYTES_MAX: u64 = 64 << 10;
