@@ -1,9 +1,9 @@
 //! The short turns of a thread's connections: the first read of one, and the reads of one that has no more to
 //! do than to read.
 //!
-//! When a thousand clients connect, send or leave at once, the runtime polls some sixty connections before it
-//! looks at the sockets again, and those that have little to do wait for all of them. Here those that fit into
-//! a short time have a turn between two looks, and the others wait in the order in which they came.
+//! When a thousand clients connect, send or leave at once, the runtime polls some sixty connections before
+//! it looks at the sockets again, and those that have little to do wait for all of them. Here those that fit
+//! into a short time have a turn between two looks, and the others wait in the order in which they came.
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -5,8 +5,8 @@
 //! a turn of every one. Here one of each row works at a time, and the others wait in the order in which they
 //! came.
 //!
-//! The row of connections that are not served rests for three times as long as they had turns, so that a flood
-//! leaves most of the thread's time to others.
+//! The row of connections that are not served rests for three times as long as they had turns, so that a
+//! flood leaves most of the thread's time to others.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
