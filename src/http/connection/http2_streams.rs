@@ -52,9 +52,8 @@ pub(super) struct Http2Streams {
     open: Cell<usize>,
     /// The number of requests so far.
     requests: Cell<u64>,
-    /// True after the service was handed a request.
-    was_served: Cell<bool>,
-    /// The requests since the service was last handed one that had no place, or no body when their turn came.
+    /// The requests since the service was last handed one that had no place, or no body when their turn came;
+    /// of a new connection as many as of one that sends nothing else.
     unserved: Cell<usize>,
     /// The time at which a task last began or ended, or was last seen.
     active: Cell<Instant>,
@@ -85,8 +84,7 @@ impl Http2Streams {
             resets_max: config.h2_streams_max.max(RESETS_MAX),
             open: Cell::default(),
             requests: Cell::default(),
-            was_served: Cell::default(),
-            unserved: Cell::default(),
+            unserved: Cell::new(UNSERVED_MAX),
             active: Cell::new(now),
             resets: Cell::default(),
             resets_since: Cell::new(now),
@@ -138,9 +136,9 @@ impl Http2Streams {
 
     /// Returns the row in which the connection waits for its turns.
     pub(super) fn row(&self) -> RowKind {
-        match self.was_served.get() && self.unserved.get() < UNSERVED_MAX {
-            true => RowKind::Served,
-            false => RowKind::Unserved,
+        match self.unserved.get() {
+            ..UNSERVED_MAX => RowKind::Served,
+            _ => RowKind::Unserved,
         }
     }
 
@@ -231,7 +229,6 @@ impl RequestState {
 
     /// Notes that the service is called with the request.
     pub(super) fn begun(&self) {
-        self.streams.was_served.set(true);
         self.streams.unserved.set(0);
         self.begun.replace(Some(Begun::new()));
     }

@@ -95,7 +95,7 @@ pub(super) struct RowPlace {
     kind: Cell<RowKind>,
     /// The turns that it has had since it last waited.
     taken: Cell<u32>,
-    /// The beginning of its turn, until that is over.
+    /// The beginning of its turn in the row that rests, until that is over.
     began: Cell<Option<Instant>>,
     /// The rest of its row, at the end of which it has its turn.
     rest: RefCell<Option<Pin<Box<Sleep>>>>,
@@ -119,7 +119,9 @@ impl RowPlace {
         let has_turn = self.place.is_called() && !self.poll_rest(cx);
         if has_turn {
             self.taken.set(self.taken.get() + 1);
-            self.began.set(Some(Instant::now()));
+            if self.kind.get() == RowKind::Unserved {
+                self.began.set(Some(Instant::now()));
+            }
         }
         has_turn
     }
@@ -146,7 +148,7 @@ impl RowPlace {
     /// Notes that a turn is over, and the row in which the connection belongs after it.
     pub(super) fn turn_over(&self, kind: RowKind) {
         if let Some(began) = self.began.take()
-            && [kind, self.kind.get()] == [RowKind::Unserved; 2]
+            && kind == RowKind::Unserved
         {
             self.in_row(|row| row.spent(began.elapsed()));
         }
