@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use super::brokers::Brokers;
 use super::listeners::{Hearing, Listeners};
 use super::node::Node;
-use super::raw_log::RawLog;
+use super::raw_log::{Delivery, RawLog, RawReaders};
 use crate::Options;
 use crate::support::{Column, RUNS, Spread, Table, quantile, ratios};
 
@@ -42,8 +42,9 @@ const COLUMNS: &[Column] = &[
     ("p99_x", "p99 x raw", 2),
 ];
 
-const LABELS: [&str; 4] = [
+const LABELS: [&str; 5] = [
     "raw, acknowledged",
+    "raw, delivered by all servers",
     "a node, answered",
     "heard by clients of that node",
     "heard by clients of all nodes",
@@ -82,18 +83,21 @@ pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
     }
     table.add_note(format!(
         "{RATE} changes per second of {RESOURCES} resources for {SECONDS} s, each heard by one client of each of \
-         three nodes, timed from its request; acknowledgements and answers from when it is due."
+         three nodes, timed from its request, as raw deliveries are; acknowledgements and answers from when it is due."
     ));
     Ok(table)
 }
 
-async fn measure(brokers: &Brokers, readers: &Runtime) -> anyhow::Result<[Vec<Quantiles>; 4]> {
-    let raw = RawLog::open(&brokers.urls(), "RAW", RESOURCES).await?;
+async fn measure(brokers: &Brokers, readers: &Runtime) -> anyhow::Result<[Vec<Quantiles>; 5]> {
+    let urls = brokers.urls();
+    let raw = RawLog::open(&urls, "RAW", RESOURCES).await?;
+    let delivered = RawLog::open(&urls, "RAWREAD", RESOURCES).await?;
+    let deliveries = RawReaders::start(&urls, "RAWREAD")?;
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
         nodes.push(Node::start(brokers, "heard", name)?);
     }
-    let publishers = Publishers::open(&nodes[0].target).await?;
+    let mut publishers = Publishers::open(&nodes[0].target).await?;
     publishers.create().await?;
     let names: Vec<String> = (0..RESOURCES).map(name).collect();
     let mut listeners = Vec::new();
@@ -101,16 +105,21 @@ async fn measure(brokers: &Brokers, readers: &Runtime) -> anyhow::Result<[Vec<Qu
         wait_for_all(node).await?;
         listeners.push(Listeners::open(readers, node, (CLIENTS, &names))?);
     }
-    let mut runs: [Vec<Quantiles>; 4] = Default::default();
+    let mut runs: [Vec<Quantiles>; 5] = Default::default();
     for _ in 0..RUNS {
         let acknowledged = paced(|number| raw.publish(number % RESOURCES)).await?;
         runs[0].push(quantiles(acknowledged));
+        let records = RefCell::default();
+        paced(|number| note_record(&delivered, number % RESOURCES, &records)).await?;
+        runs[1].push(quantiles(delivered_by_all(&records.take(), &deliveries).await?));
+        // A node ends connections that are idle for as long as the raw part takes.
+        publishers.sockets = connect(&nodes[0].target).await?;
         let answered = paced(|number| publishers.put(number)).await?;
-        runs[1].push(quantiles(answered));
+        runs[2].push(quantiles(answered));
         let changes = publishers.changes.take();
         let heard = heard_by_all(&changes, &listeners).await?;
-        runs[2].push(quantiles(heard.iter().map(|times| times[0]).collect()));
-        runs[3].push(quantiles(heard.iter().map(|times| farthest(times)).collect()));
+        runs[3].push(quantiles(heard.iter().map(|times| times[0]).collect()));
+        runs[4].push(quantiles(heard.iter().map(|times| farthest(times)).collect()));
     }
     Ok(runs)
 }
@@ -188,15 +197,9 @@ struct Publishers {
 
 impl Publishers {
     async fn open(target: &HttpTarget) -> anyhow::Result<Publishers> {
-        let mut sockets = Vec::new();
-        for _ in 0..LANES {
-            let socket = TcpStream::connect(target.address).await?;
-            socket.set_nodelay(true)?;
-            sockets.push(Mutex::new(socket));
-        }
         Ok(Publishers {
             target: target.clone(),
-            sockets,
+            sockets: connect(target).await?,
             bodies: std::cell::Cell::new(0),
             changes: RefCell::default(),
         })
@@ -241,6 +244,60 @@ impl Publishers {
         });
         Ok(())
     }
+}
+
+/// A raw record that was acknowledged.
+struct Record {
+    sequence: u64,
+    begun: Instant,
+}
+
+/// Publishes a raw record, and notes when that was begun.
+async fn note_record(raw: &RawLog, resource: usize, records: &RefCell<Vec<Record>>) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let sequence = raw.publish_record(resource).await?;
+    records.borrow_mut().push(Record { sequence, begun });
+    Ok(())
+}
+
+/// Waits until the consumers have the last record. Returns for each record the milliseconds until all of them
+/// had it, or a later one.
+async fn delivered_by_all(records: &[Record], readers: &RawReaders) -> anyhow::Result<Vec<f64>> {
+    let last = records.iter().map(|record| record.sequence).max().unwrap_or(0);
+    let is_last = |all: &Vec<Delivery>| all.last().is_some_and(|delivery| delivery.sequence >= last);
+    let until = Instant::now() + HEARD_MAX;
+    let mut all = readers.take();
+    while !all.iter().all(is_last) {
+        ensure!(Instant::now() < until, "a consumer was not given the last record");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        for (all, more) in std::iter::zip(&mut all, readers.take()) {
+            all.extend(more);
+        }
+    }
+    let mut times = Vec::with_capacity(records.len());
+    for record in records {
+        let mut farthest = 0.0_f64;
+        for deliveries in &all {
+            // One that is replaced before its turn is not delivered.
+            let first = deliveries.partition_point(|delivery| delivery.sequence < record.sequence);
+            let delivery = deliveries.get(first).context("a record was not delivered")?;
+            let since = delivery.at.saturating_duration_since(record.begun);
+            farthest = farthest.max(since.as_secs_f64() * 1e3);
+        }
+        times.push(farthest);
+    }
+    Ok(times)
+}
+
+/// Opens a connection for each lane.
+async fn connect(target: &HttpTarget) -> anyhow::Result<Vec<Mutex<TcpStream>>> {
+    let mut sockets = Vec::new();
+    for _ in 0..LANES {
+        let socket = TcpStream::connect(target.address).await?;
+        socket.set_nodelay(true)?;
+        sockets.push(Mutex::new(socket));
+    }
+    Ok(sockets)
 }
 
 /// Waits until a node has all resources.

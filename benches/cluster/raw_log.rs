@@ -2,8 +2,7 @@
 //! NATS alone.
 
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
@@ -75,6 +74,12 @@ impl RawLog {
 
     /// Replaces the record of a subject, and waits until the servers have it.
     pub(super) async fn publish(&self, subject: usize) -> anyhow::Result<()> {
+        self.publish_record(subject).await?;
+        Ok(())
+    }
+
+    /// Does the same, and returns the place of the record in the stream.
+    pub(super) async fn publish_record(&self, subject: usize) -> anyhow::Result<u64> {
         let number = self.records.get() + 1;
         self.records.set(number);
         let newest = &self.newest[subject];
@@ -85,14 +90,25 @@ impl RawLog {
             .expected_last_subject_sequence(newest.get());
         let subject = format!("{}.r.{subject:032x}", self.name);
         let sent = self.context.send_publish(subject, message).await?;
-        newest.set(sent.await?.sequence);
-        Ok(())
+        let sequence = sent.await?.sequence;
+        newest.set(sequence);
+        Ok(sequence)
     }
 }
 
+/// A record that a consumer was given.
+pub(super) struct Delivery {
+    /// The place of the record in its stream.
+    pub(super) sequence: u64,
+    pub(super) at: Instant,
+}
+
+type Deliveries = Arc<Mutex<Vec<Delivery>>>;
+
 /// Consumers of a stream, each with a connection of its own to another server.
 pub(super) struct RawReaders {
-    read: Arc<AtomicU64>,
+    /// Those of each consumer.
+    deliveries: Vec<Deliveries>,
     runtime: Option<Runtime>,
 }
 
@@ -103,22 +119,29 @@ impl RawReaders {
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let read = Arc::new(AtomicU64::new(0));
+        let mut all = Vec::new();
         for url in urls {
-            let reader = read_all(url.clone(), stream.to_owned(), read.clone());
+            let deliveries = Deliveries::default();
+            let reader = read_all(url.clone(), stream.to_owned(), deliveries.clone());
+            all.push(deliveries);
             runtime.spawn(async {
                 if let Err(error) = reader.await {
                     eprintln!("a reader of the twin ended: {error:#}");
                 }
             });
         }
-        let runtime = Some(runtime);
-        Ok(RawReaders { read, runtime })
+        Ok(RawReaders {
+            deliveries: all,
+            runtime: Some(runtime),
+        })
     }
 
-    /// The records that were read.
-    pub(super) fn count(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
+    /// Takes what each consumer was given since the last call.
+    pub(super) fn take(&self) -> Vec<Vec<Delivery>> {
+        let take = |deliveries: &Deliveries| {
+            std::mem::take(&mut *deliveries.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        self.deliveries.iter().map(take).collect()
     }
 }
 
@@ -132,7 +155,7 @@ impl Drop for RawReaders {
 }
 
 /// Reads a stream as a node does.
-async fn read_all(url: String, stream: String, read: Arc<AtomicU64>) -> anyhow::Result<()> {
+async fn read_all(url: String, stream: String, deliveries: Deliveries) -> anyhow::Result<()> {
     let context = async_nats::jetstream::new(connect(&[url]).await?);
     let config = pull::Config {
         ack_policy: AckPolicy::None,
@@ -145,13 +168,24 @@ async fn read_all(url: String, stream: String, read: Arc<AtomicU64>) -> anyhow::
     let mut messages = consumer
         .stream()
         .max_messages_per_batch(1_000)
+        .max_bytes_per_batch(16 << 20)
         .expires(Duration::from_secs(10))
         .heartbeat(Duration::from_millis(500))
         .messages()
         .await?;
     while let Some(message) = messages.next().await {
-        message?;
-        read.fetch_add(1, Ordering::Relaxed);
+        let message = message?;
+        let info = message
+            .info()
+            .map_err(|error| anyhow!("a delivery has no place: {error}"))?;
+        let delivery = Delivery {
+            sequence: info.stream_sequence,
+            at: Instant::now(),
+        };
+        deliveries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(delivery);
     }
     Ok(())
 }

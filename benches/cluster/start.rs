@@ -69,9 +69,11 @@ async fn fill(brokers: &Brokers) -> anyhow::Result<()> {
 fn read(brokers: &Brokers) -> anyhow::Result<f64> {
     let begin = Instant::now();
     let readers = RawReaders::start(&brokers.urls()[..1], "TIDINGS_start")?;
-    while readers.count() < RESOURCES as u64 {
+    let mut count = 0;
+    while count < RESOURCES {
         ensure!(begin.elapsed() < READ_MAX, "the twin reads too slowly");
         std::thread::sleep(Duration::from_millis(2));
+        count += readers.take()[0].len();
     }
     Ok(begin.elapsed().as_secs_f64())
 }

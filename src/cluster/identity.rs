@@ -25,6 +25,9 @@ pub(super) struct FoundLog {
     pub(super) created: i128,
     /// The newest sequence number.
     pub(super) last: u64,
+    /// The sequence number up to which this node had heard everything when it asked. Records that come while the
+    /// answer is on its way may be newer than the newest one that it names.
+    pub(super) heard_before: u64,
 }
 
 /// The step that follows from the comparison of both.
@@ -49,7 +52,7 @@ pub(super) fn recognize(known: Option<&KnownLog>, found: &FoundLog) -> Recogniti
     }
     let is_same = found.history == known.history
         && found.created == known.created
-        && found.last >= known.heard
+        && found.last >= known.heard.min(found.heard_before)
         && !known.is_suspect;
     match is_same {
         true => Recognition::Same,
@@ -94,6 +97,7 @@ mod tests {
             history,
             created,
             last,
+            heard_before: 10,
         }
     }
 
@@ -102,6 +106,14 @@ mod tests {
         assert_eq!(recognize(Some(&known()), &found(OLD, 1, 10)), Recognition::Same);
         assert_eq!(recognize(Some(&known()), &found(OLD, 1, 99)), Recognition::Same);
         assert_eq!(recognize(None, &found(OLD, 1, 0)), Recognition::Changed);
+    }
+
+    #[test]
+    fn records_heard_since_it_was_asked_are_no_step_back() {
+        let mut later = known();
+        later.heard = 12;
+        assert_eq!(recognize(Some(&later), &found(OLD, 1, 10)), Recognition::Same);
+        assert_eq!(recognize(Some(&later), &found(OLD, 1, 9)), Recognition::Unnamed);
     }
 
     #[test]

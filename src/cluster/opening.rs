@@ -79,6 +79,7 @@ pub(super) fn recognition(node: &NodeState, found: &FoundLog) -> Recognition {
 
 /// Finds the stream; none if there is none.
 pub(super) async fn find(node: &NodeState, context: &Context) -> Result<Option<FoundStream>, NotOpened> {
+    let heard_before = node.known.borrow().map(|known| known.heard).unwrap_or(0);
     let answer = first_end(ASK_AGAIN, || context.get_stream(&node.names.records)).await;
     let info = match answer {
         Ok(stream) => stream.cached_info().clone(),
@@ -111,6 +112,7 @@ pub(super) async fn find(node: &NodeState, context: &Context) -> Result<Option<F
         history,
         created: info.created.unix_timestamp_nanos(),
         last: info.state.last_sequence,
+        heard_before,
     };
     Ok(Some(FoundStream { info, found }))
 }
