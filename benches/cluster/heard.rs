@@ -260,14 +260,21 @@ async fn note_record(raw: &RawLog, resource: usize, records: &RefCell<Vec<Record
     Ok(())
 }
 
+/// Returns true if a consumer was given the record at this place, or a later one.
+fn reaches(deliveries: &[Delivery], sequence: u64) -> bool {
+    match deliveries.last() {
+        Some(newest) => newest.sequence >= sequence,
+        None => false,
+    }
+}
+
 /// Waits until the consumers have the last record. Returns for each record the milliseconds until all of them
 /// had it, or a later one.
 async fn delivered_by_all(records: &[Record], readers: &RawReaders) -> anyhow::Result<Vec<f64>> {
     let last = records.iter().map(|record| record.sequence).max().unwrap_or(0);
-    let is_last = |all: &Vec<Delivery>| all.last().is_some_and(|delivery| delivery.sequence >= last);
     let until = Instant::now() + HEARD_MAX;
     let mut all = readers.take();
-    while !all.iter().all(is_last) {
+    while !all.iter().all(|deliveries| reaches(deliveries, last)) {
         ensure!(Instant::now() < until, "a consumer was not given the last record");
         tokio::time::sleep(Duration::from_millis(10)).await;
         for (all, more) in std::iter::zip(&mut all, readers.take()) {
