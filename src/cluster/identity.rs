@@ -25,8 +25,8 @@ pub(super) struct FoundLog {
     pub(super) created: i128,
     /// The newest sequence number.
     pub(super) last: u64,
-    /// The sequence number up to which this node had heard everything when it asked. Records that come while the
-    /// answer is on its way may be newer than the newest one that it names.
+    /// The sequence number up to which this node had heard everything when it asked. Records that come while
+    /// the answer is on its way may be newer than the newest one that it names.
     pub(super) heard_before: u64,
 }
 
