@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use async_nats::jetstream::Context;
-use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::consumer::pull::MessagesErrorKind;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, StreamError, pull};
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
@@ -24,6 +25,9 @@ const MADE_MAX: Duration = Duration::from_secs(30);
 
 /// The time for which an answer is waited for, as a node does.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The pause before a consumer is asked again that its server does not know yet.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A stream without nodes.
 pub(super) struct RawLog {
@@ -165,16 +169,19 @@ async fn read_all(url: String, stream: String, deliveries: Deliveries) -> anyhow
         ..pull::Config::default()
     };
     let consumer = context.create_consumer_on_stream(config, &stream).await?;
-    let mut messages = consumer
-        .stream()
-        .max_messages_per_batch(1_000)
-        .max_bytes_per_batch(16 << 20)
-        .expires(Duration::from_secs(10))
-        .heartbeat(Duration::from_millis(500))
-        .messages()
-        .await?;
+    let mut messages = ask(&consumer).await?;
+    let mut count = 0;
     while let Some(message) = messages.next().await {
-        let message = message?;
+        let message = match message {
+            // The server of this connection may not know of the new consumer yet.
+            Err(error) if count == 0 && error.kind() == MessagesErrorKind::NoResponders => {
+                tokio::time::sleep(ASK_AGAIN).await;
+                messages = ask(&consumer).await?;
+                continue;
+            }
+            message => message?,
+        };
+        count += 1;
         let info = message
             .info()
             .map_err(|error| anyhow!("a delivery has no place: {error}"))?;
@@ -188,6 +195,14 @@ async fn read_all(url: String, stream: String, deliveries: Deliveries) -> anyhow
             .push(delivery);
     }
     Ok(())
+}
+
+/// Asks for records as a node does.
+async fn ask(consumer: &PullConsumer) -> Result<pull::Stream, StreamError> {
+    let stream = consumer.stream();
+    let stream = stream.max_messages_per_batch(1_000).max_bytes_per_batch(16 << 20);
+    let stream = stream.expires(Duration::from_secs(10));
+    stream.heartbeat(Duration::from_millis(500)).messages().await
 }
 
 async fn connect(urls: &[String]) -> anyhow::Result<Client> {
