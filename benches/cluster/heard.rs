@@ -124,7 +124,7 @@ async fn measure(brokers: &Brokers, readers: &Runtime) -> anyhow::Result<[Vec<Qu
     Ok(runs)
 }
 
-/// Returns the time of the last of several nodes.
+/// Returns the time of the last of several nodes, or consumers.
 fn farthest(times: &[f64]) -> f64 {
     times.iter().copied().fold(0.0, f64::max)
 }
@@ -283,15 +283,15 @@ async fn delivered_by_all(records: &[Record], readers: &RawReaders) -> anyhow::R
     }
     let mut times = Vec::with_capacity(records.len());
     for record in records {
-        let mut farthest = 0.0_f64;
+        let mut of_each = Vec::with_capacity(all.len());
         for deliveries in &all {
             // One that is replaced before its turn is not delivered.
             let first = deliveries.partition_point(|delivery| delivery.sequence < record.sequence);
             let delivery = deliveries.get(first).context("a record was not delivered")?;
             let since = delivery.at.saturating_duration_since(record.begun);
-            farthest = farthest.max(since.as_secs_f64() * 1e3);
+            of_each.push(since.as_secs_f64() * 1e3);
         }
-        times.push(farthest);
+        times.push(farthest(&of_each));
     }
     Ok(times)
 }

@@ -199,10 +199,14 @@ async fn read_all(url: String, stream: String, deliveries: Deliveries) -> anyhow
 
 /// Asks for records as a node does.
 async fn ask(consumer: &PullConsumer) -> Result<pull::Stream, StreamError> {
-    let stream = consumer.stream();
-    let stream = stream.max_messages_per_batch(1_000).max_bytes_per_batch(16 << 20);
-    let stream = stream.expires(Duration::from_secs(10));
-    stream.heartbeat(Duration::from_millis(500)).messages().await
+    consumer
+        .stream()
+        .max_messages_per_batch(1_000)
+        .max_bytes_per_batch(16 << 20)
+        .expires(Duration::from_secs(10))
+        .heartbeat(Duration::from_millis(500))
+        .messages()
+        .await
 }
 
 async fn connect(urls: &[String]) -> anyhow::Result<Client> {
