@@ -2,6 +2,7 @@
 //! thread of the log.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +34,9 @@ pub(super) struct NodeState {
     /// Random for each start, so that the consumers of two starts have different names.
     pub(super) boot: u32,
     heard: mpsc::Sender<Heard>,
+    /// What the node is told next, once its channel has room. A part that tells something may be ended while
+    /// it waits for that, so the others go on with it.
+    untold: RefCell<VecDeque<Heard>>,
     health: Cell<Option<LogHealth>>,
     pub(super) in_flight: RefCell<InFlight>,
     /// The proposals whose bodies are stored first.
@@ -60,6 +64,8 @@ pub(super) struct NodeState {
     pub(super) began_at: Cell<u64>,
     /// True if the log must be read from its first record again.
     pub(super) must_read_all: Cell<bool>,
+    /// The last time at which a server was left that took no change.
+    left: Cell<Option<Instant>>,
     /// False while the log may not be written: it was not opened yet, or cannot be read.
     is_writable: Cell<bool>,
     /// The reason for which no proposal is taken.
@@ -87,6 +93,7 @@ impl NodeState {
             settings,
             boot,
             heard,
+            untold: RefCell::default(),
             health: Cell::new(None),
             wake: Notify::new(),
             timer: Notify::new(),
@@ -98,6 +105,7 @@ impl NodeState {
             floor: Cell::new(0),
             began_at: Cell::new(0),
             must_read_all: Cell::new(false),
+            left: Cell::new(None),
             is_writable: Cell::new(false),
             halted: RefCell::new(None),
             payload_max: Cell::new(1 << 20),
@@ -108,13 +116,24 @@ impl NodeState {
 
     /// Tells the node, once it has room.
     pub(super) async fn tell(&self, heard: Heard) -> Result<(), Stopped> {
-        self.heard.send(heard).await.map_err(|_| Stopped)
+        self.untold.borrow_mut().push_back(heard);
+        self.tell_untold().await
     }
 
     /// Tells the node several things in their order.
     pub(super) async fn tell_all(&self, heard: Vec<Heard>) -> Result<(), Stopped> {
-        for heard in heard {
-            self.tell(heard).await?;
+        self.untold.borrow_mut().extend(heard);
+        self.tell_untold().await
+    }
+
+    /// Tells the node what it could not be told yet.
+    pub(super) async fn tell_untold(&self) -> Result<(), Stopped> {
+        while !self.untold.borrow().is_empty() {
+            let permit = self.heard.reserve().await.map_err(|_| Stopped)?;
+            // Another part may have told the last one while this one waited.
+            if let Some(heard) = self.untold.borrow_mut().pop_front() {
+                permit.send(heard);
+            }
         }
         Ok(())
     }
@@ -126,7 +145,7 @@ impl NodeState {
         let has_quorum = health == LogHealth::Connected;
         self.metrics.quorum.set(if has_quorum { 1.0 } else { 0.0 });
         if self.health.replace(Some(health)) == Some(health) {
-            return Ok(());
+            return self.tell_untold().await;
         }
         match health {
             LogHealth::Connected => tracing::info!("the shared log takes changes"),
@@ -218,6 +237,8 @@ impl NodeState {
         &self,
         records: impl ExactSizeIterator<Item = (u64, Option<LogRecord>)>,
     ) -> Result<(), Stopped> {
+        // The history that they belong to may be among it.
+        self.tell_untold().await?;
         let permits = self.heard.reserve_many(records.len()).await;
         let mut permits = permits.map_err(|_| Stopped)?;
         for ((sequence, record), permit) in records.zip(&mut permits) {
@@ -306,6 +327,19 @@ impl NodeState {
         format!("{}-{:08x}-{number}", self.settings.node_name(), self.boot)
     }
 
+    /// Notes that a server is left because it took no change.
+    pub(super) fn leave(&self, now: Instant) {
+        self.left.set(Some(now));
+    }
+
+    /// True since a server was left that took no change, until another one takes any.
+    pub(super) fn is_searching(&self) -> bool {
+        match self.left.get() {
+            Some(left) => !self.in_flight.borrow().is_decided_since(left),
+            None => false,
+        }
+    }
+
     /// True while proposals may be sent.
     pub(super) fn is_writable(&self) -> bool {
         self.is_writable.get()
@@ -344,4 +378,34 @@ pub(super) fn spread(least: u64, most: u64) -> Duration {
     let width = most.saturating_sub(least) as f64;
     let part = width * f64::from(random) / f64::from(u32::MAX);
     Duration::from_millis(least) + Duration::from_secs_f64(part / 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn verdict_of_an_ended_part_is_told_by_others() {
+        let (heard, mut told) = mpsc::channel(1);
+        let node = NodeState::new(ClusterSettings::default(), 1, (heard, NamedBodies::default()));
+        let operation = OperationId { node: 1, number: 7 };
+        node.tell(Heard::CaughtUp).await.unwrap();
+        // The channel is full, and the part that waits for room is ended.
+        let verdict = node.tell(Heard::Ended(operation, Verdict::Lost));
+        assert!(verdict.now_or_never().is_none());
+        let mut next = async || format!("{:?}", told.recv().await.unwrap());
+        assert_eq!(next().await, format!("{:?}", Heard::CaughtUp));
+        let (others, told) = tokio::join!(node.tell_health(LogHealth::NoQuorum), async {
+            [next().await, next().await]
+        });
+        others.unwrap();
+        assert_eq!(
+            told,
+            [
+                format!("{:?}", Heard::Ended(operation, Verdict::Lost)),
+                format!("{:?}", Heard::Health(LogHealth::NoQuorum)),
+            ]
+        );
+    }
 }
