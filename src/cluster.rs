@@ -145,14 +145,18 @@ async fn visit(node: &NodeState, mut ring: ServerRing) -> Stopped {
                 ring.discover(&info.connect_urls);
                 let name = &info.server_name;
                 tracing::info!(server = %shown(server), %name, version = %info.version, "connected to the shared log");
-                match session::run(node, &connection).await {
-                    SessionEnd::Leave(reason) => {
-                        node.metrics.left.increment(1);
-                        tracing::warn!(server = %shown(server), %reason, "left a server of the shared log");
-                        SessionEnd::Leave(reason)
+                let was_searching = node.is_searching();
+                let end = session::run(node, &connection).await;
+                if let SessionEnd::Leave(reason) = &end {
+                    node.metrics.left.increment(1);
+                    let server = shown(server);
+                    // Said once, and not of each server that is tried while the log has no leader.
+                    match was_searching {
+                        true => tracing::debug!(%server, %reason, "left a server of the shared log"),
+                        false => tracing::warn!(%server, %reason, "left a server of the shared log"),
                     }
-                    end => end,
                 }
+                end
             }
             // Credentials that are refused may be put right on the server, so they are tried again, too.
             Err(error) => {
@@ -165,7 +169,7 @@ async fn visit(node: &NodeState, mut ring: ServerRing) -> Stopped {
         };
         let told = match end {
             SessionEnd::Stopped => Err(Stopped),
-            SessionEnd::Leave(_) => Ok(()),
+            SessionEnd::Leave(_) => node.tell_untold().await,
             SessionEnd::Lost => node.tell_health(LogHealth::Disconnected).await,
         };
         if let Err(stopped) = told {

@@ -131,12 +131,15 @@ impl InFlight {
 
     /// Takes the answer to the record of `token`, and returns the end of its proposal if it is due.
     pub(super) fn answer(&mut self, token: u64, answer: RecordAnswer, now: Instant) -> Option<Heard> {
-        match answer {
-            RecordAnswer::Stored { .. } | RecordAnswer::Conflict { .. } | RecordAnswer::Refused { .. } => {
-                self.answered = now;
-                self.decided = now;
-            }
-            RecordAnswer::InProcess | RecordAnswer::Unavailable => {}
+        let is_decided = match &answer {
+            RecordAnswer::Stored { .. } | RecordAnswer::Refused { .. } => true,
+            // A leader that was cut off compares, too, with what it has.
+            RecordAnswer::Conflict { newest } => !self.is_behind(token, *newest),
+            RecordAnswer::InProcess | RecordAnswer::Unavailable => false,
+        };
+        if is_decided {
+            self.answered = now;
+            self.decided = now;
         }
         match self.entries.get(&token)?.stage {
             ProposalStage::Sent(_) | ProposalStage::Waiting | ProposalStage::Paused(_) => {}
@@ -179,11 +182,19 @@ impl InFlight {
         }
     }
 
+    /// True if this newest record of its URI is older than the one that a proposal would replace.
+    fn is_behind(&self, token: u64, newest: u64) -> bool {
+        match self.entries.get(&token) {
+            Some(entry) => newest < entry.expected.unwrap_or(0),
+            None => false,
+        }
+    }
+
     fn lose(&mut self, token: u64, newest: u64) -> Option<Heard> {
-        let entry = self.entries.get(&token)?;
-        // In one history the newest record never gets older, so this may be another history. The answer
-        // waits until that is known: told at once, it would be proposed again and again.
-        if newest < entry.expected.unwrap_or(0) {
+        // In one history the newest record never gets older, so this may be another history, or a server
+        // that was cut off. The answer waits until that is known: told at once, it would be proposed again
+        // and again.
+        if self.is_behind(token, newest) {
             self.doubted.push(token);
             self.set_stage(token, ProposalStage::Doubted);
             return None;
@@ -247,9 +258,11 @@ impl InFlight {
         ended.flatten().collect()
     }
 
-    /// Lets everything that was sent be sent again: its answers cannot come any more.
+    /// Lets everything that was sent be sent again: its answers cannot come any more. So is what was refused
+    /// by a server that may have been cut off.
     pub(super) fn reconnect(&mut self, now: Instant) {
         self.answered = now;
+        self.doubted.clear();
         let mut again = Vec::new();
         for (token, entry) in &mut self.entries {
             match entry.stage {
@@ -257,11 +270,8 @@ impl InFlight {
                     entry.is_uncertain = true;
                     self.metrics.retries.increment(1);
                 }
-                ProposalStage::Paused(_) => {}
-                ProposalStage::Waiting
-                | ProposalStage::Stored(_)
-                | ProposalStage::Lost(_)
-                | ProposalStage::Doubted => continue,
+                ProposalStage::Paused(_) | ProposalStage::Doubted => {}
+                ProposalStage::Waiting | ProposalStage::Stored(_) | ProposalStage::Lost(_) => continue,
             }
             entry.stage = ProposalStage::Waiting;
             again.push(*token);
@@ -269,6 +279,11 @@ impl InFlight {
         self.sent = 0;
         again.sort_unstable();
         self.waiting.extend(again);
+    }
+
+    /// True if a server has decided a proposal after `since`.
+    pub(super) fn is_decided_since(&self, since: Instant) -> bool {
+        self.decided > since
     }
 
     /// True if the server has taken no proposal for `limit`, although some are tried for as long.

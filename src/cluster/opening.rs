@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
-use async_nats::jetstream::stream::Info;
+use async_nats::jetstream::stream::{ClusterInfo, Info};
 use async_nats::jetstream::{Context, ErrorCode};
 use tidings_actors::shared_log::{Heard, LogHealth, LogHistory};
 
@@ -14,7 +14,11 @@ use super::node_state::{NodeState, Stopped, now_millis, spread};
 use super::stream;
 
 /// The time after which a server is asked once more.
-const ASK_AGAIN: Duration = Duration::from_millis(400);
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The time for which the leader of a stream may not have heard another server. They exchange signs of life
+/// each second, and elect another leader after four seconds without any.
+const HEARD_MAX: Duration = Duration::from_secs(3);
 
 /// The reason for which a log is not open.
 #[derive(Debug)]
@@ -40,13 +44,25 @@ pub(super) struct FoundStream {
 }
 
 impl FoundStream {
-    /// True if changes can be stored: the stream has a leader, or needs none.
-    pub(super) fn has_leader(&self) -> bool {
+    /// True if changes can be stored: the stream has a leader that hears most of its servers, or needs none.
+    pub(super) fn has_quorum(&self) -> bool {
         match &self.info.cluster {
-            Some(cluster) => matches!(&cluster.leader, Some(leader) if !leader.is_empty()),
+            Some(cluster) => has_quorum(cluster),
             None => true,
         }
     }
+}
+
+fn has_quorum(cluster: &ClusterInfo) -> bool {
+    if cluster.leader.as_deref().unwrap_or_default().is_empty() {
+        return false;
+    }
+    let others = &cluster.replicas;
+    let heard = others
+        .iter()
+        .filter(|other| !other.offline && other.active < HEARD_MAX);
+    // The leader is one more of them, and of those that it hears.
+    2 * (heard.count() + 1) > others.len() + 1
 }
 
 /// Opens the log and returns its newest sequence number. If its history is another one than before, all
@@ -64,7 +80,7 @@ pub(super) async fn open(node: &NodeState, context: &Context) -> Result<u64, Not
         adopt(node, &there.found).await?;
     }
     node.metrics.head.set(there.found.last as f64);
-    let health = match there.has_leader() {
+    let health = match there.has_quorum() {
         true => LogHealth::Connected,
         false => LogHealth::NoQuorum,
     };
@@ -114,7 +130,13 @@ pub(super) async fn find(node: &NodeState, context: &Context) -> Result<Option<F
         last: info.state.last_sequence,
         heard_before,
     };
-    Ok(Some(FoundStream { info, found }))
+    let there = FoundStream { info, found };
+    // A leader that was cut off goes on to lead what it has until it hears of the next one.
+    if recognition(node, &there.found) == Recognition::Unnamed && !there.has_quorum() {
+        let problem = "the leader of the stream does not hear the other servers";
+        return Err(NotOpened::Unavailable(problem.to_owned()));
+    }
+    Ok(Some(there))
 }
 
 /// Makes the stream, unless it comes back.
@@ -134,7 +156,7 @@ async fn make_again(node: &NodeState, context: &Context) -> Result<FoundStream, 
     let before = node.known.borrow().map(|known| known.history);
     let history = next_history(before, now_millis());
     let config = stream::records(&node.settings, &node.names, history);
-    match context.create_stream(config).await {
+    match first_end(ASK_AGAIN, || context.create_stream(config.clone())).await {
         Ok(_) => tracing::info!(
             stream = %node.names.records, epoch = history.epoch, "a history of the shared log begins"
         ),
@@ -197,7 +219,8 @@ async fn rename(node: &NodeState, context: &Context) -> Result<FoundStream, NotO
     );
     let mut config = there.info.config;
     stream::write_history(history, &mut config.metadata);
-    if let Err(error) = context.update_stream(config).await {
+    // The servers may have no leader of all streams yet, which takes it.
+    if let Err(error) = first_end(ASK_AGAIN, || context.update_stream(&config)).await {
         return Err(NotOpened::Unavailable(error.to_string()));
     }
     found_again(node, context).await
@@ -249,4 +272,31 @@ fn refused(node: &NodeState, reason: String) -> NotOpened {
         stream: node.names.records.clone(),
         reason,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The state of a stream whose leader has heard other servers this many milliseconds ago.
+    fn led(leader: &str, heard: &[u64]) -> ClusterInfo {
+        let replicas = heard.iter().map(
+            |millis| serde_json::json!({ "name": "other", "current": true, "active": millis * 1_000_000 }),
+        );
+        let replicas: Vec<_> = replicas.collect();
+        serde_json::from_value(serde_json::json!({ "leader": leader, "replicas": replicas })).unwrap()
+    }
+
+    #[test]
+    fn leader_that_hears_no_majority_has_no_quorum() {
+        assert!(has_quorum(&led("n1", &[])));
+        assert!(has_quorum(&led("n1", &[0, 900])));
+        assert!(has_quorum(&led("n1", &[900, 60_000])));
+        assert!(!has_quorum(&led("n1", &[3_000, 60_000])));
+        assert!(!has_quorum(&led("n1", &[9_000])));
+        assert!(!has_quorum(&led("", &[0, 0])));
+        let mut offline = led("n1", &[0, 60_000]);
+        offline.replicas[0].offline = true;
+        assert!(!has_quorum(&offline));
+    }
 }

@@ -29,7 +29,7 @@ const EXPIRES: Duration = Duration::from_secs(10);
 const INACTIVE: Duration = Duration::from_secs(10);
 
 /// The time after which another consumer is asked for.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
+const ASK_AGAIN: Duration = Duration::from_millis(150);
 
 /// The time for which the end of a consumer is waited for; the server ends it in any case.
 const DELETE_TIMEOUT: Duration = Duration::from_millis(300);

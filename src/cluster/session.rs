@@ -25,6 +25,9 @@ const READ_PAUSE: Duration = Duration::from_millis(100);
 /// The interval at which the log is looked at, also while nothing happens.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
+/// The time that each further server gets after one that took no change.
+const SEARCH_TIME: Duration = Duration::from_millis(500);
+
 /// The pause before a log that cannot be used is tried again.
 const UNFIT_PAUSE: Duration = Duration::from_secs(2);
 
@@ -144,7 +147,7 @@ async fn watch(node: &NodeState, context: &Context) -> Result<Infallible, ReadEn
             Ok(Some(there)) if opening::recognition(node, &there.found) == Recognition::Same => {
                 failures = 0;
                 node.metrics.head.set(there.found.last as f64);
-                let health = match there.has_leader() {
+                let health = match there.has_quorum() {
                     true => LogHealth::Connected,
                     false => LogHealth::NoQuorum,
                 };
@@ -169,10 +172,16 @@ async fn watch(node: &NodeState, context: &Context) -> Result<Infallible, ReadEn
 /// Ends when the server has taken no proposal for too long.
 async fn stuck(node: &NodeState) -> SessionEnd {
     // Sent again to the same server, the same would happen: one that is cut off does not know it for long.
-    let limit = node.settings.leave_after;
+    // The next one may be cut off, too, while the others elect, so it gets less time.
     loop {
+        let limit = match node.is_searching() {
+            true => SEARCH_TIME,
+            false => node.settings.leave_after,
+        };
         tokio::time::sleep(limit / 4).await;
-        if node.is_writable() && node.in_flight.borrow().is_stuck(limit, Instant::now()) {
+        let now = Instant::now();
+        if node.is_writable() && node.in_flight.borrow().is_stuck(limit, now) {
+            node.leave(now);
             return SessionEnd::Leave(format!("it took no change for {} ms", limit.as_millis()));
         }
     }

@@ -41,7 +41,8 @@ pub struct ClusterSettings {
     /// The interval at which an idle server says that it is there. After two that are missing, the log is
     /// read anew.
     pub heartbeat: Duration,
-    /// The time after which a server that accepts no proposal is left for another one.
+    /// The time after which a server that accepts no proposal is left for another one. The next ones get
+    /// half a second, until one accepts any.
     pub leave_after: Duration,
     /// The largest body in bytes that stands in its record; larger ones are kept apart.
     pub inline_bytes_max: usize,

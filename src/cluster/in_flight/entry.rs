@@ -13,7 +13,7 @@ pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// The same while the log answers nothing: it has no leader, and what was sent before the next one is
 /// elected is lost, so that each try is a part of the time for which changes wait after an election.
-pub(super) const SILENT_TIMEOUT: Duration = Duration::from_millis(400);
+pub(super) const SILENT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The state of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,10 +181,11 @@ impl InFlightEntry {
     /// True if it is tried since `before`, and no server has decided it.
     pub(super) fn is_tried_since(&self, before: Instant) -> bool {
         match self.stage {
-            ProposalStage::Waiting | ProposalStage::Sent(_) | ProposalStage::Paused(_) => {
-                matches!(self.first_sent, Some(first) if first <= before)
-            }
-            ProposalStage::Stored(_) | ProposalStage::Lost(_) | ProposalStage::Doubted => false,
+            ProposalStage::Waiting
+            | ProposalStage::Sent(_)
+            | ProposalStage::Paused(_)
+            | ProposalStage::Doubted => matches!(self.first_sent, Some(first) if first <= before),
+            ProposalStage::Stored(_) | ProposalStage::Lost(_) => false,
         }
     }
 

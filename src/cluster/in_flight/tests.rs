@@ -345,6 +345,28 @@ fn log_that_went_back_is_doubted_first() {
 }
 
 #[test]
+fn doubted_proposal_is_sent_to_the_next_server() {
+    let mut table = Table::new();
+    let begin = table.now;
+    table.add(1, "demo://a", 9);
+    table.send();
+    table.now += SECOND;
+    table.answer(0, RecordAnswer::Conflict { newest: 4 });
+    // A server that was cut off answers so, too, and is left like one that does not answer.
+    assert!(!table.table.is_decided_since(begin));
+    assert!(table.table.is_stuck(SECOND, table.now));
+    table.table.reconnect(table.now);
+    assert!(!table.table.has_doubted());
+    assert_eq!(table.send(), [0]);
+    table.answer(0, stored(12));
+    assert!(table.table.is_decided_since(begin));
+    assert_eq!(
+        table.tell(12, 1, &entry("demo://a", 1, &[])),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
 fn refusal_after_a_silence_is_unknown() {
     let refused = RecordAnswer::Refused {
         is_full: true,
