@@ -20,19 +20,25 @@ const ANSWER_MAX: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The times at which something was answered.
-#[derive(Debug, Default)]
-pub(super) struct Answers(Vec<Instant>);
+#[derive(Debug)]
+pub(super) struct Answers {
+    at: Vec<Instant>,
+    stopped: Instant,
+}
 
 impl Answers {
-    /// The longest time without an answer since `begin`, and its end.
+    /// The longest time without an answer since `begin`. A gap that lasts until the end counts, too.
     pub(super) fn longest_gap(&self, begin: Instant) -> Duration {
-        let mut longest = Duration::ZERO;
-        for pair in self.0.windows(2) {
-            if pair[1] > begin {
-                longest = longest.max(pair[1] - pair[0]);
-            }
-        }
-        longest
+        let ends = self.at.iter().skip(1).chain([&self.stopped]);
+        let gaps = self.at.iter().zip(ends).filter(|(_, end)| **end > begin);
+        let longest = gaps.map(|(start, end)| *end - *start).max();
+        longest.expect("an answer at the start")
+    }
+
+    /// The time from `begin` to the first answer after it.
+    pub(super) fn first(&self, begin: Instant) -> Duration {
+        let first = self.at.iter().find(|answer| **answer > begin);
+        *first.expect("an answer") - begin
     }
 }
 
@@ -49,14 +55,15 @@ impl Tries {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let stopped = is_stopped.clone();
         let task = tokio::spawn(async move {
-            let mut answers = Answers::default();
+            let mut at = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 if attempt().await {
-                    answers.0.push(Instant::now());
+                    at.push(Instant::now());
                 }
                 sleep(PAUSE).await;
             }
-            answers
+            let stopped = Instant::now();
+            Answers { at, stopped }
         });
         Tries { is_stopped, task }
     }

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
 use super::brokers::Party;
-use super::gaps::{self, Tries};
+use super::gaps;
 use super::rig::Rig;
 use crate::support::number;
 
@@ -75,7 +75,7 @@ async fn measure(rig: &mut Rig, namespace: &str, outage: Outage) -> Waits {
     let streams = streams.stop().await.longest_gap(begin);
     let mut nodes = Vec::new();
     for (put, attached) in puts.into_iter().zip(attached) {
-        nodes.push((stopped_gap(put, begin).await, attached));
+        nodes.push((put.stop().await.longest_gap(begin), attached));
     }
     match outage {
         Outage::Killed => rig.brokers.up(leader),
@@ -84,11 +84,6 @@ async fn measure(rig: &mut Rig, namespace: &str, outage: Outage) -> Waits {
     }
     rig.until_ready().await;
     Waits { log, streams, nodes }
-}
-
-/// The longest gap of tries whose last one may still wait for its answer; that one counts, too.
-async fn stopped_gap(tries: Tries, begin: Instant) -> Duration {
-    tries.stop().await.longest_gap(begin)
 }
 
 impl Waits {
@@ -100,10 +95,9 @@ impl Waits {
         assert!(election > Duration::from_secs(1), "{outage:?}: {self:?}");
         let mut found = Vec::new();
         for (number, (gap, is_attached)) in self.nodes.iter().enumerate() {
-            let beyond = match is_attached {
-                true => MOVE_MAX,
-                false => beyond,
-            };
+            // A node whose server lives on the minority side cannot know it before it is left.
+            let is_minority = *is_attached && matches!(outage, Outage::CutOff | Outage::Minority);
+            let beyond = if is_minority { MOVE_MAX } else { beyond };
             if *gap >= election + beyond {
                 found.push(format!(
                     "{outage:?}: node {number} took no change for {gap:?}, the log for {election:?}"
