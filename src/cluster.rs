@@ -6,7 +6,8 @@
 //! the servers say that they are stored at the next place.
 //!
 //! `node_state` outlives connections and `session` works with one server: `opening` recognizes the log,
-//! `reader` tells its records, `publisher` sends proposals, and `in_flight` knows how each of them ends.
+//! `reader` tells its records through a `consumer`, or `direct` while there is none, `publisher` sends
+//! proposals, and `in_flight` knows how each of them ends.
 //! Everything runs on one thread with a runtime of its own.
 
 mod settings;
@@ -14,6 +15,8 @@ mod session;
 mod asking;
 mod opening;
 mod reader;
+mod consumer;
+mod direct;
 mod publisher;
 mod intake;
 mod node_state;

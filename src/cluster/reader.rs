@@ -5,14 +5,15 @@
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
-use async_nats::jetstream::stream::{ConsumerError, LastRawMessageErrorKind};
+use async_nats::jetstream::consumer::{PullConsumer, pull};
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use async_nats::jetstream::{Context, Message};
 use futures_util::{FutureExt, StreamExt};
 use tidings_actors::shared_log::{Heard, LogEntry};
 
-use super::asking::first_end;
 use super::bodies;
+use super::consumer;
+use super::direct::{Delivery, DirectReader};
 use super::node_state::{NodeState, Stopped};
 use super::record::{self, LogRecord};
 
@@ -25,11 +26,11 @@ const BATCH_BYTES: usize = 16 << 20;
 /// The time for which one request for records stands, at least.
 const EXPIRES: Duration = Duration::from_secs(10);
 
-/// The time after which the server forgets a consumer that asks for nothing.
-const INACTIVE: Duration = Duration::from_secs(10);
+/// The pause between two looks at the log while there is no consumer.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The time after which another consumer is asked for.
-const ASK_AGAIN: Duration = Duration::from_millis(150);
+/// The most requests of one such look.
+const LOOK_REQUESTS: usize = 16;
 
 /// The time for which the end of a consumer is waited for; the server ends it in any case.
 const DELETE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -67,7 +68,9 @@ pub(super) struct LogReader<'n> {
     /// The newest sequence number when the log was opened.
     head: u64,
     /// The deliveries of this consumer so far.
-    pub(super) deliveries: u64,
+    deliveries: u64,
+    /// True once a record was read.
+    pub(super) has_read: bool,
 }
 
 impl<'n> LogReader<'n> {
@@ -77,14 +80,15 @@ impl<'n> LogReader<'n> {
             context,
             head,
             deliveries: 0,
+            has_read: false,
         }
     }
 
     /// Tells the node all records from the last one heard on, until the consumer breaks.
     pub(super) async fn read(&mut self) -> ReadEnd {
-        let consumer = match self.make_consumer().await {
+        let consumer = match self.until_consumer().await {
             Ok(consumer) => consumer,
-            Err(error) => return broken("a consumer cannot be made", &error),
+            Err(end) => return end,
         };
         let name = consumer.cached_info().name.clone();
         let end = match self.read_from(&consumer).await {
@@ -100,36 +104,70 @@ impl<'n> LogReader<'n> {
         end
     }
 
-    /// Makes a consumer. The servers may put it on one that has just died, and then never answer, so another
-    /// one is asked for beside it; those that are not used end by themselves.
-    async fn make_consumer(&self) -> Result<PullConsumer, ConsumerError> {
-        let stream = &self.node.names.records;
-        first_end(ASK_AGAIN, || {
-            let config = self.config(self.node.next_consumer());
-            self.context.create_consumer_on_stream(config, stream)
-        })
-        .await
+    /// Makes a consumer, and tells the node the records that can be read before there is one.
+    async fn until_consumer(&mut self) -> Result<PullConsumer, ReadEnd> {
+        let node = self.node;
+        let context = self.context;
+        let mut direct = None;
+        let mut asked = std::pin::pin!(consumer::make(node, context));
+        loop {
+            let made = tokio::time::timeout(LOOK_AGAIN, asked.as_mut()).await;
+            let problem = match made {
+                Ok(Ok(consumer)) => return Ok(consumer),
+                Ok(Err(error)) => Some(error),
+                Err(_not_yet) => None,
+            };
+            // Not beside the request, so that nothing is left half told.
+            let count = self.read_directly(&mut direct).await?;
+            match problem {
+                // The log goes on without one.
+                Some(_) if count > 0 => {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                    asked.set(consumer::make(node, context));
+                }
+                Some(error) => return Err(broken("a consumer cannot be made", &error)),
+                None => {}
+            }
+        }
     }
 
-    fn config(&self, name: String) -> pull::Config {
-        let told = self.node.in_flight.borrow().told_sequence();
-        // Own records may be told before they are delivered, and what was delivered may not be told yet.
-        let heard = told.min(self.node.delivered.get());
-        pull::Config {
-            name: Some(name),
-            deliver_policy: match heard {
-                0 => DeliverPolicy::All,
-                heard => DeliverPolicy::ByStartSequence {
-                    start_sequence: heard + 1,
-                },
-            },
-            // The place is known here; the server need not remember it.
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: INACTIVE.max(4 * self.node.settings.heartbeat),
-            ..pull::Config::default()
+    /// Tells the node the records that the log has now, without a consumer, and returns their number.
+    async fn read_directly(&mut self, direct: &mut Option<DirectReader>) -> Result<usize, ReadEnd> {
+        let direct = match direct {
+            Some(direct) => direct,
+            None => {
+                let started = DirectReader::start(self.context.client(), &self.node.names.records);
+                let started = started
+                    .await
+                    .map_err(|error| broken("no answer can come", &error))?;
+                direct.insert(started)
+            }
+        };
+        let max = self.node.told_at_once_max();
+        let mut count = 0;
+        for _ in 0..LOOK_REQUESTS {
+            let deliveries = direct.next(consumer::heard(self.node), max).await;
+            let is_all = deliveries.len() < max;
+            count += deliveries.len();
+            let mut read = Vec::with_capacity(deliveries.len());
+            let mut end = None;
+            for delivery in deliveries {
+                match self.take(delivery).await {
+                    Ok(record) => read.push(record),
+                    Err(unread) => {
+                        end = Some(unread);
+                        break;
+                    }
+                }
+            }
+            self.tell(&mut read).await?;
+            match end {
+                Some(end) => return Err(end),
+                None if is_all => break,
+                None => {}
+            }
         }
+        Ok(count)
     }
 
     async fn read_from(&mut self, consumer: &PullConsumer) -> Result<Infallible, ReadEnd> {
@@ -158,7 +196,10 @@ impl<'n> LogReader<'n> {
             // Those that have come meanwhile, too: handing each over would wake the node for each.
             let end = loop {
                 let taken = match &next {
-                    Some(Ok(message)) => self.take(message).await,
+                    Some(Ok(message)) => match self.delivery(message) {
+                        Ok(delivery) => self.take(delivery).await,
+                        Err(end) => Err(end),
+                    },
                     Some(Err(error)) => Err(broken("the deliveries ended", error)),
                     None => Err(ReadEnd::Broken("the deliveries ended".to_owned())),
                 };
@@ -192,7 +233,8 @@ impl<'n> LogReader<'n> {
         }
     }
 
-    async fn take(&mut self, message: &Message) -> Result<ReadRecord, ReadEnd> {
+    /// Reads a delivery of the consumer.
+    fn delivery(&mut self, message: &Message) -> Result<Delivery, ReadEnd> {
         let info = message
             .info()
             .map_err(|error| broken("a delivery has no number", &error))?;
@@ -206,12 +248,24 @@ impl<'n> LogReader<'n> {
                 "delivery {came} came instead of {expected}"
             )));
         }
-        let sequence = info.stream_sequence;
-        let record = self.read_record(sequence, message).await?;
-        self.node.delivered.set(sequence);
+        Ok(Delivery {
+            sequence: info.stream_sequence,
+            subject: message.subject.clone(),
+            payload: message.payload.clone(),
+            published: info.published.into(),
+            pending: info.pending,
+        })
+    }
+
+    async fn take(&mut self, delivery: Delivery) -> Result<ReadRecord, ReadEnd> {
+        let sequence = delivery.sequence;
+        let record = self.read_record(&delivery).await?;
+        self.has_read = true;
+        let delivered = self.node.delivered.get();
+        self.node.delivered.set(sequence.max(delivered));
         if self.node.is_caught_up.get() {
             // Clocks of two machines may differ by more than the time that a record takes.
-            let lag = SystemTime::now().duration_since(SystemTime::from(info.published));
+            let lag = SystemTime::now().duration_since(delivery.published);
             self.node
                 .metrics
                 .lag
@@ -224,22 +278,27 @@ impl<'n> LogReader<'n> {
             sequence,
             record,
             // The record at the head may be gone by now, and under load there is always one pending.
-            is_newest: sequence >= self.head || info.pending == 0,
+            is_newest: sequence >= self.head || delivery.pending == 0,
         })
     }
 
     /// Returns the record of a delivery; none if it is told, or was replaced before its body could be read.
-    async fn read_record(&self, sequence: u64, message: &Message) -> Result<Option<LogRecord>, ReadEnd> {
+    async fn read_record(&self, delivery: &Delivery) -> Result<Option<LogRecord>, ReadEnd> {
         let named = &self.node.named;
-        // Told when the servers had stored it, which is done with records without a body apart alone.
+        let sequence = delivery.sequence;
+        let subject = &delivery.subject;
         if self.node.is_told(sequence) {
-            named.note(sequence, &message.subject, None);
+            // Told when the servers had stored it, which is done with records without a body apart alone.
+            // Others were delivered before, without a consumer.
+            if sequence > self.node.delivered.get() {
+                named.note(sequence, subject, None);
+            }
             return Ok(None);
         }
-        let record = self.decode(sequence, message)?;
+        let record = self.decode(delivery)?;
         let body = record.detached.as_ref().map(|detached| detached.hash);
-        let record = self.attach(sequence, record, &message.subject).await?;
-        named.note(sequence, &message.subject, body);
+        let record = self.attach(sequence, record, subject).await?;
+        named.note(sequence, subject, body);
         Ok(record)
     }
 
@@ -309,15 +368,15 @@ impl<'n> LogReader<'n> {
         ))
     }
 
-    fn decode(&self, sequence: u64, message: &Message) -> Result<LogRecord, ReadEnd> {
-        let problem = match record::decode(&message.payload) {
-            Ok(record) => match self.is_at_its_place(&record, &message.subject) {
+    fn decode(&self, delivery: &Delivery) -> Result<LogRecord, ReadEnd> {
+        let problem = match record::decode(&delivery.payload) {
+            Ok(record) => match self.is_at_its_place(&record, &delivery.subject) {
                 true => return Ok(record),
                 false => "its subject is that of another URI".to_owned(),
             },
             Err(unreadable) => unreadable.to_string(),
         };
-        Err(self.unreadable(sequence, &message.subject, &problem))
+        Err(self.unreadable(delivery.sequence, &delivery.subject, &problem))
     }
 
     /// True if the record stands under the subject of its entry. The condition of a change covers the subject

@@ -129,7 +129,7 @@ async fn read(node: &NodeState, context: &Context, head: u64) -> ReadPass {
     };
     ReadPass {
         end,
-        progress: reader.deliveries > 0,
+        progress: reader.has_read,
     }
 }
 
