@@ -124,3 +124,48 @@ async fn certificate_of_a_stranger_is_let_in_nowhere() {
     assert_eq!(node.ask("GET", "/readyz", "").await.status, 503);
     assert_eq!(node.cluster().await["health"], "disconnected");
 }
+
+#[tokio::test]
+async fn log_is_read_while_no_consumer_can_be_made() {
+    if brokers::program().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("password"), PASSWORD).unwrap();
+    // As when the leader of all streams is gone, which makes consumers, and that of the log is not.
+    let more = format!(
+        "authorization {{ users: [ {{ user: maker, password: {PASSWORD} }}, {{ user: reader, password: {PASSWORD}, \
+         permissions: {{ publish: {{ deny: \"$JS.API.CONSUMER.CREATE.TIDINGS_default.>\" }} }} }} ] }}\n"
+    );
+    let brokers = Brokers::start_with(1, &more).unwrap();
+    let config = |user: &str| {
+        format!(
+            "[cluster]\nengine = 'nats'\nurls = {:?}\nreplicas = 1\nuser = '{user}'\npassword_file = '{}/password'\n",
+            brokers.urls(),
+            folder.path().display(),
+        )
+    };
+    let maker = Node::start("maker", folder.path(), &config("maker"));
+    maker.put("demo://small", "before").await;
+    let reader = Node::start("reader", folder.path(), &config("reader"));
+    reader.until_body("demo://small", "before").await;
+    // More than one answer has, and one whose body is kept apart.
+    for n in 0..200 {
+        maker.put("demo://small", &n.to_string()).await;
+        maker.put(&format!("demo://{n}"), "x").await;
+    }
+    let large = "x".repeat(300_000);
+    let put = maker.put("demo://large", &large).await;
+    reader.until_body("demo://large", &large).await;
+    assert_eq!(reader.get("demo://large").await.etag, put.etag);
+    for uri in ["demo://small", "demo://0", "demo://199"] {
+        assert_eq!(reader.get(uri).await.etag, maker.get(uri).await.etag, "{uri}");
+    }
+    // Its own changes have their place, too.
+    let put = reader.put("demo://small", "own").await;
+    assert_eq!(put.status, 204, "{}", put.text);
+    maker.until_body("demo://small", "own").await;
+    assert_eq!(maker.get("demo://small").await.etag, put.etag);
+    drop((maker, reader));
+    assert!(brokers.log(0).contains("Violation"));
+}
