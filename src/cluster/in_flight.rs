@@ -116,8 +116,9 @@ impl InFlight {
             let Some(entry) = self.entries.get_mut(&token) else {
                 continue;
             };
-            // An answer that came late may have given it another state.
-            if entry.stage != ProposalStage::Waiting {
+            // An answer that came late may have given it another state. One whose time is up has an end soon:
+            // a node that hung must not write what others may have replaced since.
+            if entry.stage != ProposalStage::Waiting || entry.expires <= now {
                 continue;
             }
             let attempt = entry.attempt(token, now);

@@ -422,6 +422,20 @@ fn server_without_answers_is_left() {
 }
 
 #[test]
+fn proposal_whose_time_is_up_is_not_sent() {
+    let mut table = Table::new();
+    table.add(1, "demo://a", 0);
+    assert_eq!(table.send(), [0]);
+    // The node hangs before it can send the second, and the first again.
+    table.add(2, "demo://b", 0);
+    table.now += 10 * SECOND;
+    table.table.reconnect(table.now);
+    assert!(table.send().is_empty());
+    let unknown = [ended(1, Verdict::Unknown), ended(2, Verdict::Unknown)];
+    assert_eq!(table.pass(Duration::ZERO), unknown);
+}
+
+#[test]
 fn waiting_list_forgets_what_has_ended() {
     let mut table = Table::new();
     for number in 0..1_000 {
