@@ -45,10 +45,18 @@ pub(super) struct FoundStream {
 
 impl FoundStream {
     /// True if changes can be stored: the stream has a leader that hears most of its servers, or needs none.
-    pub(super) fn has_quorum(&self) -> bool {
+    fn has_quorum(&self) -> bool {
         match &self.info.cluster {
             Some(cluster) => has_quorum(cluster),
             None => true,
+        }
+    }
+
+    /// The health of a log that a server answers for.
+    pub(super) fn health(&self) -> LogHealth {
+        match self.has_quorum() {
+            true => LogHealth::Connected,
+            false => LogHealth::NoQuorum,
         }
     }
 }
@@ -80,11 +88,7 @@ pub(super) async fn open(node: &NodeState, context: &Context) -> Result<u64, Not
         adopt(node, &there.found).await?;
     }
     node.metrics.head.set(there.found.last as f64);
-    let health = match there.has_quorum() {
-        true => LogHealth::Connected,
-        false => LogHealth::NoQuorum,
-    };
-    node.tell_health(health).await?;
+    node.tell_health(there.health()).await?;
     Ok(there.found.last)
 }
 

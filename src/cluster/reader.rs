@@ -1,4 +1,5 @@
-//! Reads the log in its order through a consumer of its own, and tells the node each record.
+//! Reads the log in its order through a consumer of its own, or directly before there is one, and tells the
+//! node each record.
 //!
 //! A consumer costs little, so anything unusual ends it, and another one goes on from the last record heard.
 
@@ -61,7 +62,7 @@ struct ReadRecord {
     is_newest: bool,
 }
 
-/// One consumer of the log.
+/// One consumer of the log, and what is read before it is made.
 pub(super) struct LogReader<'n> {
     node: &'n NodeState,
     context: &'n Context,
@@ -160,11 +161,9 @@ impl<'n> LogReader<'n> {
                     }
                 }
             }
-            self.tell(&mut read).await?;
-            match end {
-                Some(end) => return Err(end),
-                None if is_all => break,
-                None => {}
+            self.tell(&mut read, end).await?;
+            if is_all {
+                break;
             }
         }
         Ok(count)
@@ -215,21 +214,21 @@ impl<'n> LogReader<'n> {
                     None => break None,
                 }
             };
-            self.tell(&mut read).await?;
-            if let Some(end) = end {
-                return Err(end);
-            }
+            self.tell(&mut read, end).await?;
         }
     }
 
-    /// Tells the node the records that were read.
-    async fn tell(&self, read: &mut Vec<ReadRecord>) -> Result<(), Stopped> {
+    /// Tells the node the records that were read, and then returns the end of the reading if there is one.
+    async fn tell(&self, read: &mut Vec<ReadRecord>, end: Option<ReadEnd>) -> Result<(), ReadEnd> {
         let is_caught_up = read.iter().any(|record| record.is_newest);
         let records = read.drain(..).map(|read| (read.sequence, read.record));
         self.node.tell_records(records).await?;
-        match is_caught_up {
-            true => self.caught_up().await,
-            false => Ok(()),
+        if is_caught_up {
+            self.caught_up().await?;
+        }
+        match end {
+            Some(end) => Err(end),
+            None => Ok(()),
         }
     }
 

@@ -147,11 +147,7 @@ async fn watch(node: &NodeState, context: &Context) -> Result<Infallible, ReadEn
             Ok(Some(there)) if opening::recognition(node, &there.found) == Recognition::Same => {
                 failures = 0;
                 node.metrics.head.set(there.found.last as f64);
-                let health = match there.has_quorum() {
-                    true => LogHealth::Connected,
-                    false => LogHealth::NoQuorum,
-                };
-                node.tell_health(health).await?;
+                node.tell_health(there.health()).await?;
                 let ended = node.in_flight.borrow_mut().settle(&doubted);
                 node.tell_all(ended).await?;
             }

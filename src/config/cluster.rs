@@ -89,7 +89,7 @@ table! { ClusterConfig = "Several nodes with one order of changes. Without an en
     /// Silence of the log between two signs of life.
     /// At the limit: After two of them without a sign the log is read anew from where it stood.
     heartbeat: Duration = Duration::from_millis(500), "Checked::<Time<100, { 30 * SECOND }>>";
-    /// Time without a leader after which the node looks for another server.
+    /// Time without a leader after which the node looks for another server; further ones get half a second.
     leave_after: Duration = Duration::from_secs(3), "Checked::<Time<SECOND, MINUTE>>";
     /// Largest body within a record of the log; a larger one is kept in parts beside it, which takes one more
     /// step to write and to read.

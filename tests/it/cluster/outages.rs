@@ -95,7 +95,7 @@ impl Waits {
         assert!(election > Duration::from_secs(1), "{outage:?}: {self:?}");
         let mut found = Vec::new();
         for (number, (gap, is_attached)) in self.nodes.iter().enumerate() {
-            // A node whose server lives on the minority side cannot know it before it is left.
+            // A server of the minority goes on to answer for a while, so a node leaves it later.
             let is_minority = *is_attached && matches!(outage, Outage::CutOff | Outage::Minority);
             let beyond = if is_minority { MOVE_MAX } else { beyond };
             if *gap >= election + beyond {
