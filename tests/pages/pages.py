@@ -267,15 +267,19 @@ def check_data(block):
         raise Failed(f"line {block.line}: the block is no {block.tag}: {error}") from None
 
 
+def project_files(root):
+    """Returns the paths of the files of the project: what a reader has made beside them, such as the folder `notes`, is none of it."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root, check=True, capture_output=True)
+    return [Path(name) for name in listed.stdout.decode().split("\0") if name and (root / name).is_file()]
+
+
 def run_page(page, root, tools):
     place = tools.work / str(page).replace("/", "-")
     copy = place / "copy"
     copy.mkdir(parents=True)
-    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root, check=True, capture_output=True)
-    for name in files.stdout.decode().split("\0"):
-        if name and (root / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, copy / name)
+    for name in project_files(root):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / name, copy / name)
     blocks = blocks_of(root / page)
     for block in blocks:
         check_data(block)
@@ -351,7 +355,7 @@ def main():
     parser.add_argument("pages", nargs="*", type=Path)
     arguments = parser.parse_args()
     root = Path.cwd()
-    pages = sorted(page.relative_to(root) for page in root.rglob("*.md") if "target" not in page.relative_to(root).parts)
+    pages = sorted(name for name in project_files(root) if name.suffix == ".md")
     unknown = [str(page) for page in arguments.pages if page not in pages]
     if unknown:
         sys.exit(f"no such page: {', '.join(unknown)}")
