@@ -62,7 +62,11 @@ impl SourceBurst<'_> {
             if !self.turn.is_held() {
                 return Ok(batch.iter().map(|_| Ok(false)).collect());
             }
-            match self.burst.update_many(batch.clone()).await {
+            let made = match self.turn.deadline() {
+                Some(deadline) => self.burst.update_many_until(batch.clone(), deadline).await,
+                None => self.burst.update_many(batch.clone()).await,
+            };
+            match made {
                 // The changes of a batch are kept together or not at all.
                 Ok(results) if results.iter().any(is_unavailable) => tokio::time::sleep(STORE_PAUSE).await,
                 Ok(results) => return Ok(results.into_iter().map(|result| Ok(result?.changed)).collect()),

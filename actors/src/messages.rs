@@ -12,6 +12,7 @@ mod subscription;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::Message;
 use tokio::sync::OwnedSemaphorePermit;
@@ -103,6 +104,8 @@ pub(crate) struct PublishMany {
     pub(crate) owner: Owner,
     /// Leaves a change of the resource list unannounced until [`AnnounceList`].
     pub(crate) in_burst: bool,
+    /// The time after which a shared log takes none of them.
+    pub(crate) deadline: Option<Instant>,
     /// Seconds since 1970, for the etags.
     pub(crate) now: u64,
     pub(crate) reply: Reply<Vec<Result<Outcome, PublishError>>>,

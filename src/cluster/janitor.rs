@@ -57,7 +57,7 @@ impl Janitor {
 
 struct Work {
     bus: WeakBus,
-    turns: watch::Receiver<Option<u64>>,
+    turns: watch::Receiver<Option<std::time::Instant>>,
     floors: Floors,
     sweep: Sweep,
 }

@@ -49,7 +49,7 @@ impl LeaseHolder {
 #[derive(Debug)]
 pub struct Lease {
     name: String,
-    fence: watch::Receiver<Option<u64>>,
+    turns: watch::Receiver<Option<std::time::Instant>>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
@@ -66,7 +66,7 @@ impl Lease {
 
     fn seek_in(entries: impl LeaseEntries, name: &str, holder: &LeaseHolder) -> Lease {
         // A watch, not a queue: who asks late must see that the turn is over.
-        let (told, fence) = watch::channel(None);
+        let (told, turns) = watch::channel(None);
         let (stop, stopped) = oneshot::channel();
         let seeker = LeaseSeeker {
             entries,
@@ -77,7 +77,7 @@ impl Lease {
         };
         Lease {
             name: name.to_owned(),
-            fence,
+            turns,
             stop: Some(stop),
             task: tokio::spawn(seeker.run(stopped)),
         }
@@ -88,10 +88,10 @@ impl Lease {
         &self.name
     }
 
-    /// Returns a receiver of the number of this node's turn; none while another node has the lease. Each turn
-    /// of any node has a higher number than those before it.
-    pub fn turns(&self) -> watch::Receiver<Option<u64>> {
-        self.fence.clone()
+    /// Returns a receiver of the time until which this node has the lease; none while another has it. A
+    /// renewal puts the time off without notifying the receivers.
+    pub fn turns(&self) -> watch::Receiver<Option<std::time::Instant>> {
+        self.turns.clone()
     }
 
     /// Gives the lease up, and tells the others.
@@ -178,7 +178,7 @@ struct LeaseSeeker<E> {
     entries: E,
     key: StateKey,
     value: Bytes,
-    told: watch::Sender<Option<u64>>,
+    told: watch::Sender<Option<std::time::Instant>>,
     metrics: ClusterNodeMetrics,
 }
 
@@ -209,7 +209,16 @@ impl<E: LeaseEntries> LeaseSeeker<E> {
 
     fn begin(&self, turn: LeaseTurn) {
         self.metrics.leases.increment(1.0);
-        self.told.send_replace(Some(turn.revision));
+        self.told.send_replace(Some(turn.until.into_std()));
+    }
+
+    /// Puts the end of the turn off.
+    fn put_off(&self, turn: LeaseTurn) {
+        self.told.send_if_modified(|until| {
+            *until = Some(turn.until.into_std());
+            // The turn is the same one.
+            false
+        });
     }
 
     fn end(&self) {
@@ -267,6 +276,7 @@ impl<E: LeaseEntries> LeaseSeeker<E> {
             match renewed {
                 Ok(renewed) => {
                     *turn = renewed;
+                    self.put_off(renewed);
                     next = Instant::now() + RENEW_AFTER;
                 }
                 Err(StateError::Conflict) => {
@@ -408,10 +418,8 @@ mod tests {
         Lease::seek_in(entries.clone(), "t", &LeaseHolder { node, boot: 1 })
     }
 
-    async fn turn(lease: &Lease) -> u64 {
-        let mut turns = lease.turns();
-        let turn = *turns.wait_for(Option::is_some).await.unwrap();
-        turn.unwrap()
+    async fn turn(lease: &Lease) {
+        lease.turns().wait_for(Option::is_some).await.unwrap();
     }
 
     async fn lost(lease: &Lease) {
@@ -433,12 +441,12 @@ mod tests {
     async fn released_lease_is_taken_at_once() {
         let entries = Entries::default();
         let first = lease(&entries, "a");
-        let before = turn(&first).await;
+        turn(&first).await;
         let second = lease(&entries.other(), "b");
         tokio::time::sleep(Duration::from_secs(1)).await;
         let begin = Instant::now();
         first.release().await;
-        assert!(turn(&second).await > before);
+        turn(&second).await;
         assert!(begin.elapsed() < Duration::from_secs(1));
     }
 
@@ -467,11 +475,31 @@ mod tests {
         let entries = Entries::default();
         *entries.lost.lock().unwrap() = 1;
         let first = lease(&entries, "a");
-        let before = turn(&first).await;
+        turn(&first).await;
+        let before = entries.current().unwrap().revision;
+        let mut turns = first.turns();
+        let until = turns.borrow_and_update().unwrap();
         *entries.lost.lock().unwrap() = 2;
         tokio::time::sleep(Duration::from_secs(30)).await;
-        assert_eq!(*first.turns().borrow(), Some(before));
         assert!(entries.current().unwrap().revision > before);
+        // One turn, which was put off.
+        assert!(!turns.has_changed().unwrap());
+        assert!(turns.borrow().unwrap() >= until + Duration::from_secs(25));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turn_is_over_before_another_node_has_the_lease() {
+        let entries = Entries::default();
+        let first = lease(&entries, "a");
+        turn(&first).await;
+        let turns = first.turns();
+        let written = Instant::now();
+        entries.cut(true);
+        let second = lease(&entries.other(), "b");
+        let until = turns.borrow().unwrap();
+        turn(&second).await;
+        assert!(until < Instant::now().into_std());
+        assert!(until <= (written + LEASE_TTL - MARGIN).into_std());
     }
 
     #[tokio::test(start_paused = true)]

@@ -264,7 +264,7 @@ impl NodeCluster {
     /// Returns the turn of a source, which this node seeks from now on.
     pub(super) fn source_turn(&self, name: &str) -> SourceTurn {
         let lease = Lease::seek(&self.state, &format!("source.{name}"));
-        let turn = SourceTurn::while_some(lease.turns());
+        let turn = SourceTurn::until(lease.turns());
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         leases.push(lease);
         turn

@@ -1,5 +1,7 @@
 //! Changes in several batches that change the resource list at most once.
 
+use std::time::Instant;
+
 use super::Bus;
 use crate::messages::AnnounceList;
 use crate::model::{Change, Closed, Condition, ListOutcome, Outcome, PublishError};
@@ -49,7 +51,25 @@ impl Burst {
         &self,
         changes: Vec<(Change, Condition)>,
     ) -> Result<Vec<Result<Outcome, PublishError>>, PublishError> {
-        self.bus.send_many(changes, true).await
+        self.bus.send_many(changes, true, None).await
+    }
+
+    /// Makes changes like [`Burst::update_many`], as long as it is before `deadline`. A publisher that may
+    /// change resources for a time only, such as the holder of a lease, thus makes no change after it,
+    /// however long the process was stopped meanwhile. A bus without a shared log makes changes at once, and
+    /// looks at no deadline.
+    ///
+    /// A change that the shared log has not taken at the deadline is refused with
+    /// [`PublishError::LogUnavailable`].
+    ///
+    /// # Errors
+    /// Those of `Bus::update_many`.
+    pub async fn update_many_until(
+        &self,
+        changes: Vec<(Change, Condition)>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<Outcome, PublishError>>, PublishError> {
+        self.bus.send_many(changes, true, Some(deadline)).await
     }
 
     /// Ends the burst, and announces the resource list if it changed.

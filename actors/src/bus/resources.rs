@@ -1,6 +1,7 @@
 //! Requests about resources. Callbacks that fetch bodies run on the task of the caller.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::Bus;
 use crate::messages::{FinishStart, Found, Lookup, Publish, PublishMany, RegistryRequest, RemoveUnclaimed};
@@ -78,14 +79,16 @@ impl Bus {
         &self,
         changes: Vec<(Change, Condition)>,
     ) -> Result<Vec<Result<Outcome, PublishError>>, PublishError> {
-        self.send_many(changes, false).await
+        self.send_many(changes, false, None).await
     }
 
-    /// Makes the changes of a batch; `in_burst` leaves the announcement of the resource list to its end.
+    /// Makes the changes of a batch; `in_burst` leaves the announcement of the resource list to its end. A
+    /// shared log takes none of them after `deadline`.
     pub(super) async fn send_many(
         &self,
         changes: Vec<(Change, Condition)>,
         in_burst: bool,
+        deadline: Option<Instant>,
     ) -> Result<Vec<Result<Outcome, PublishError>>, PublishError> {
         let len = changes.len();
         let max = self.inner.limits.batch_max;
@@ -100,6 +103,7 @@ impl Bus {
             changes,
             owner: self.owner.clone(),
             in_burst,
+            deadline,
             now: (self.inner.clock)(),
             reply,
         };

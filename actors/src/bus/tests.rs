@@ -1,6 +1,7 @@
 //! Buses that share a log, with a log in memory in place of a real one.
 
 mod memory_log;
+mod deadlines;
 mod floors;
 mod latest;
 

@@ -11,6 +11,8 @@ impl Registry {
             changes,
             owner,
             in_burst,
+            // For a shared log, whose answers take a while.
+            deadline: _,
             now,
             reply,
         } = publish;

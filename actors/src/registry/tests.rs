@@ -132,6 +132,7 @@ impl Fixture {
             changes,
             owner: Owner::Embedder,
             in_burst,
+            deadline: None,
             now: 7,
             reply,
         };

@@ -351,7 +351,7 @@ async fn one_of_two_nodes_publishes_the_collection() {
     };
     let config = annotations_config(path.clone());
     let (told, turns) = tokio::sync::watch::channel(None);
-    let turn = SourceTurn::while_some(turns);
+    let turn = SourceTurn::until(turns);
     let source = Collection::start_with(bus.clone(), &config, &workspace, turn, false)
         .await
         .unwrap();
@@ -359,7 +359,7 @@ async fn one_of_two_nodes_publishes_the_collection() {
     let scans = source.stats().scans;
     wait("more scans", async || source.stats().scans > scans + 2).await;
     assert_eq!(items(&bus, "annotations://all").await, json!([]));
-    told.send_replace(Some(1));
+    told.send_replace(Some(std::time::Instant::now() + Duration::from_secs(3_600)));
     wait("the items", async || {
         items(&bus, "annotations://all").await[0]["id"] == "c"
     })

@@ -148,24 +148,19 @@ async fn stopped_bus_ends_the_task() {
 #[tokio::test]
 async fn one_of_two_nodes_publishes_the_folder() {
     let never = Duration::from_secs(3600);
+    let far_off = std::time::Instant::now() + never;
     let (told, turns) = latest::channel(None);
     let mut folder = UnwatchedFolder::start(&[], never).await;
     fs::write(folder.path("a.md"), "1").unwrap();
     fs::write(folder.path("b.md"), "1").unwrap();
-    let (told_other, other_turns) = latest::channel(Some(1));
-    folder.source = serve(
-        &folder.bus,
-        folder.dir.path(),
-        never,
-        SourceTurn::while_some(turns),
-    )
-    .await;
+    let (told_other, other_turns) = latest::channel(Some(far_off));
+    folder.source = serve(&folder.bus, folder.dir.path(), never, SourceTurn::until(turns)).await;
     assert_eq!(folder.text("a.md").await, None, "it is the turn of the other");
     let other = serve(
         &folder.bus,
         folder.dir.path(),
         never,
-        SourceTurn::while_some(other_turns),
+        SourceTurn::until(other_turns),
     )
     .await;
     folder.wait_text("a.md", Some("1")).await;
@@ -182,7 +177,7 @@ async fn one_of_two_nodes_publishes_the_folder() {
     folder.source.rescan().await;
     other.rescan().await;
     assert_eq!(folder.text("a.md").await.as_deref(), Some("2"));
-    told.send_replace(Some(2));
+    told.send_replace(Some(far_off));
     folder.wait_text("a.md", Some("3")).await;
     folder.wait_text("b.md", None).await;
     assert_eq!(folder.bus.etag("workspace:///a.md").await.unwrap().version, 3);

@@ -28,6 +28,17 @@ pub(super) struct Batch {
     end: BatchEnd,
 }
 
+/// The way in which a batch is made.
+#[derive(Clone, Copy)]
+struct BatchTerms {
+    /// Seconds since 1970, for the etags.
+    now: u64,
+    /// True if the resource list is told at its end.
+    announces: bool,
+    /// The time after which the log takes none of its changes.
+    deadline: Option<Instant>,
+}
+
 /// The publisher that waits for the end of a batch.
 enum BatchEnd {
     Changes(Reply<Vec<Result<Outcome, PublishError>>>),
@@ -75,6 +86,7 @@ impl Registry {
             changes,
             owner,
             in_burst,
+            deadline,
             now,
             reply,
         } = publish;
@@ -82,7 +94,12 @@ impl Registry {
         for (change, condition) in changes {
             wishes.push((Wish::Change(change), condition));
         }
-        self.share_wishes(wishes, &owner, (now, !in_burst), BatchEnd::Changes(reply));
+        let terms = BatchTerms {
+            now,
+            announces: !in_burst,
+            deadline,
+        };
+        self.share_wishes(wishes, &owner, terms, BatchEnd::Changes(reply));
     }
 
     pub(super) fn share_members(&mut self, changed: MembersChanged) {
@@ -98,7 +115,12 @@ impl Registry {
         });
         let wishes = wishes.collect();
         // Members of templates are not in the list by their names, so it stays as it is.
-        self.share_wishes(wishes, &Owner::default(), (now, false), BatchEnd::Changes(reply));
+        let terms = BatchTerms {
+            now,
+            announces: false,
+            deadline: None,
+        };
+        self.share_wishes(wishes, &Owner::default(), terms, BatchEnd::Changes(reply));
     }
 
     /// Removes the resources of an owner that it has not published at this node.
@@ -114,21 +136,29 @@ impl Registry {
             }
         }
         let end = BatchEnd::Removals(reply, wishes.len());
-        self.share_wishes(wishes, &owner, (now, true), end);
+        let terms = BatchTerms {
+            now,
+            announces: true,
+            deadline: None,
+        };
+        self.share_wishes(wishes, &owner, terms, end);
     }
 
     fn share_wishes(
         &mut self,
         wishes: Vec<(Wish, Condition)>,
         owner: &Owner,
-        (now, announces): (u64, bool),
+        terms: BatchTerms,
         end: BatchEnd,
     ) {
         let Some(shared) = &mut self.shared else {
             return;
         };
-        let expires = Instant::now() + shared.timeout;
-        let id = shared.begin_batch(wishes.len(), announces, end);
+        let mut expires = Instant::now() + shared.timeout;
+        if let Some(deadline) = terms.deadline {
+            expires = expires.min(deadline);
+        }
+        let id = shared.begin_batch(wishes.len(), terms.announces, end);
         if wishes.is_empty() {
             return self.end_batch_of(id);
         }
@@ -137,7 +167,7 @@ impl Registry {
                 wish,
                 condition,
                 owner: owner.clone(),
-                now,
+                now: terms.now,
                 expires,
                 announces: false,
                 answer: Answer::OfBatch(id, place),
