@@ -13,6 +13,7 @@ use super::exchange::Dialog;
 use super::failure::{self, UpstreamFailure};
 use super::lists::{self, Page};
 use super::server::{ListSource, UpstreamServer};
+use super::task_ids::ToolTask;
 use super::{foreign_etags, tasks};
 
 type Context = RequestContext<RoleServer>;
@@ -192,7 +193,8 @@ impl ServerHandler for UpstreamServer {
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
         let may_repeat = self.may_repeat(&request.name);
-        request.name = self.own_tool(&request.name).await?.into();
+        let own_name = self.own_tool(&request.name).await?;
+        let name = std::mem::replace(&mut request.name, own_name.into());
         let exchange = Dialog::Tool(request);
         let repeated = may_repeat.then(|| exchange.clone());
         let mut answer = self.converse(exchange, &context).await;
@@ -209,7 +211,11 @@ impl ServerHandler for UpstreamServer {
             }
             ServerResult::InputRequiredResult(result) => Ok(CallToolResponse::InputRequired(result)),
             ServerResult::CreateTaskResult(mut result) => {
-                result.task.task_id = tasks::shown_id(self.upstream(), &context, &result.task.task_id);
+                let task = ToolTask {
+                    tool: &name,
+                    id: &result.task.task_id,
+                };
+                result.task.task_id = tasks::shown_id(self.upstream(), &context, task);
                 Ok(CallToolResponse::Task(result))
             }
             _ => Err(UpstreamFailure::Unexpected.answer()),
@@ -257,24 +263,34 @@ impl ServerHandler for UpstreamServer {
     async fn get_task(
         &self,
         mut request: GetTaskParams,
-        context: Context,
+        mut context: Context,
     ) -> Result<GetTaskResult, ErrorData> {
-        request.task_id = tasks::own_id(self.upstream(), &context, &request.task_id)?;
+        request.task_id = tasks::own_id(self.upstream(), &mut context, &request.task_id)?;
         let request = ClientRequest::GetTaskRequest(GetTaskRequest::new(request));
         let answer = self.forward(request, &context).await?;
         let mut result: GetTaskResult = expect_result!(answer, GetTaskResult)?;
-        tasks::show(self.upstream(), &context, &mut result.task);
-        Ok(result)
+        match tasks::show(self.upstream(), &context, &mut result.task) {
+            true => Ok(result),
+            false => Err(UpstreamFailure::Unexpected.answer()),
+        }
     }
 
-    async fn update_task(&self, mut request: UpdateTaskParams, context: Context) -> Result<(), ErrorData> {
-        request.task_id = tasks::own_id(self.upstream(), &context, &request.task_id)?;
+    async fn update_task(
+        &self,
+        mut request: UpdateTaskParams,
+        mut context: Context,
+    ) -> Result<(), ErrorData> {
+        request.task_id = tasks::own_id(self.upstream(), &mut context, &request.task_id)?;
         let request = ClientRequest::UpdateTaskRequest(UpdateTaskRequest::new(request));
         self.forward(request, &context).await.map(drop)
     }
 
-    async fn cancel_task(&self, mut request: CancelTaskParams, context: Context) -> Result<(), ErrorData> {
-        request.task_id = tasks::own_id(self.upstream(), &context, &request.task_id)?;
+    async fn cancel_task(
+        &self,
+        mut request: CancelTaskParams,
+        mut context: Context,
+    ) -> Result<(), ErrorData> {
+        request.task_id = tasks::own_id(self.upstream(), &mut context, &request.task_id)?;
         let request = ClientRequest::CancelTaskRequest(CancelTaskRequest::new(request));
         self.forward(request, &context).await.map(drop)
     }
@@ -324,9 +340,9 @@ impl ServerHandler for UpstreamServer {
     async fn on_custom_request(
         &self,
         mut request: CustomRequest,
-        context: Context,
+        mut context: Context,
     ) -> Result<CustomResult, ErrorData> {
-        tasks::own_request(self.upstream(), &context, &mut request)?;
+        tasks::own_request(self.upstream(), &mut context, &mut request)?;
         let method = request.method.clone();
         let result = self
             .forward(ClientRequest::CustomRequest(request), &context)

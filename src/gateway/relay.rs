@@ -54,8 +54,10 @@ pub(super) async fn relay(
         match step {
             CallStep::Heard(Heard::Progress(progress)) => tell_progress(context, progress).await,
             CallStep::Heard(Heard::Notice(mut notice)) => {
-                if let ServerNotification::TaskStatusNotification(status) = &mut notice {
-                    tasks::show(upstream, context, &mut status.params.task);
+                if let ServerNotification::TaskStatusNotification(status) = &mut notice
+                    && !tasks::show(upstream, context, &mut status.params.task)
+                {
+                    continue;
                 }
                 // Without a session a client gets none that it has not asked for.
                 if is_wanted(level, !is_stateless, &notice) {

@@ -7,30 +7,54 @@ use serde_json::Value;
 
 use super::failure;
 use super::speakers::principal_of;
+use super::task_ids::ToolTask;
 use super::upstream::Upstream;
-use crate::mcp::Revision;
+use crate::auth::{Object, Right};
+use crate::mcp::{Revision, caller_beside};
 
 /// The beginning of the methods that are about tasks.
 const METHODS: &str = "tasks/";
 
-/// Returns the id of a task for the client of a request.
-pub(super) fn shown_id(upstream: &Upstream, context: &RequestContext<RoleServer>, id: &str) -> String {
-    upstream.tasks.seal(principal_of(context).as_deref(), id)
+/// The task that a request is about, which stands in its extensions.
+#[derive(Clone)]
+struct AskedTask {
+    /// The id that the client has of it.
+    shown: String,
+    /// The id that the server has given it.
+    own: String,
 }
 
-/// Returns the id of a task as the server has it.
-///
-/// # Errors
-/// The task is not one of this client's principal.
-pub(super) fn own_id(
+/// Returns the id of a new task for the client of a request.
+pub(super) fn shown_id(
     upstream: &Upstream,
     context: &RequestContext<RoleServer>,
+    task: ToolTask<'_>,
+) -> String {
+    upstream.tasks.seal(principal_of(context).as_deref(), task)
+}
+
+/// Returns the id of a task as the server has it, and notes that the request is about this task.
+///
+/// # Errors
+/// The task is not one of this client's principal, or its tool is one that the client may not call any more.
+pub(super) fn own_id(
+    upstream: &Upstream,
+    context: &mut RequestContext<RoleServer>,
     id: &str,
 ) -> Result<String, ErrorData> {
-    match upstream.tasks.open(principal_of(context).as_deref(), id) {
-        Some(own) => Ok(own.to_owned()),
-        None => Err(failure::unknown("task", id)),
+    let unknown = || failure::unknown("task", id);
+    let task = upstream.tasks.open(principal_of(context).as_deref(), id);
+    let task = task.ok_or_else(unknown)?;
+    if let Some(caller) = caller_beside(&context.extensions)
+        && caller.may(Right::Call, Object::Tool(task.tool)).is_err()
+    {
+        return Err(unknown());
     }
+    context.extensions.insert(AskedTask {
+        shown: id.to_owned(),
+        own: task.id.to_owned(),
+    });
+    Ok(task.id.to_owned())
 }
 
 /// Returns the id of the task that a request names for which rmcp has no type, such as `tasks/result` of
@@ -54,7 +78,7 @@ pub(super) fn named_in<'r>(
 /// answer would tell the tasks of others.
 pub(super) fn own_request(
     upstream: &Upstream,
-    context: &RequestContext<RoleServer>,
+    context: &mut RequestContext<RoleServer>,
     request: &mut CustomRequest,
 ) -> Result<(), ErrorData> {
     if !request.method.starts_with(METHODS) {
@@ -74,10 +98,18 @@ pub(super) fn own_request(
     Ok(())
 }
 
-/// Changes a task to what its client sees.
-pub(super) fn show(upstream: &Upstream, context: &RequestContext<RoleServer>, task: &mut DetailedTask) {
-    // The ids of one client must be of no use to another, who could guess those of the server.
-    task.task.task_id = shown_id(upstream, context, &task.task.task_id);
+/// Changes a task to what its client sees. Returns false for one that the request is not about: nothing says
+/// by which tool it was made, so there is no id of it for the client.
+pub(super) fn show(
+    upstream: &Upstream,
+    context: &RequestContext<RoleServer>,
+    task: &mut DetailedTask,
+) -> bool {
+    match context.extensions.get::<AskedTask>() {
+        // The ids of one client must be of no use to another, who could guess those of the server.
+        Some(asked) if asked.own == task.task.task_id => task.task.task_id.clone_from(&asked.shown),
+        _ => return false,
+    }
     if let TaskPayload::Completed { result } = &mut task.payload
         && !upstream.prefix().is_none()
         && let Ok(mut call) = serde_json::from_value::<CallToolResult>(Value::Object(result.clone()))
@@ -87,4 +119,5 @@ pub(super) fn show(upstream: &Upstream, context: &RequestContext<RoleServer>, ta
             *result = shown;
         }
     }
+    true
 }

@@ -379,8 +379,12 @@ async fn child_of(gateway: &Gateway, other_than: Option<u32>) -> u32 {
 }
 
 fn kill(pid: u32) {
+    signal(pid, "-KILL");
+}
+
+fn signal(pid: u32, name: &str) {
     let status = std::process::Command::new("kill")
-        .args(["-KILL", &pid.to_string()])
+        .args([name, &pid.to_string()])
         .status();
     assert!(status.unwrap().success());
 }

@@ -10,7 +10,7 @@ use axum::routing::post;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::Gateway;
+use super::{Gateway, signal, within};
 use crate::http::rights::token_of;
 use crate::mcp::client::{MODERN, stateless};
 use crate::mcp::http::{Reply, Request};
@@ -77,7 +77,7 @@ struct Setting {
     gateway: Gateway,
     got: Got,
     tokens: [String; 2],
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Setting {
@@ -99,7 +99,7 @@ impl Setting {
             gateway,
             got,
             tokens,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -190,6 +190,40 @@ async fn unreadable_request_goes_past_no_rule() {
     ] {
         let refusal = setting.send(1, method, params).await;
         assert_eq!(refusal.error().0, -32602, "{method}: {}", refusal.text());
+    }
+    assert_eq!(setting.got(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn task_ends_for_one_that_may_not_call_its_tool() {
+    let setting = Setting::start().await;
+    let reply = setting.send(0, "tools/call", json!({ "name": "work" })).await;
+    let task = json!({ "taskId": reply.json()["result"]["taskId"], "inputResponses": {} });
+    setting.send(0, "tasks/get", task.clone()).await;
+    assert_eq!(setting.got().len(), 2);
+    let config = setting.folder.path().join("tidings.toml");
+    let rules = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, rules.replace("tool:work", "tool:gone")).unwrap();
+    signal(setting.gateway.process.id().unwrap(), "-HUP");
+    within("the new rules", async {
+        while setting
+            .send(0, "tools/call", json!({ "name": "work" }))
+            .await
+            .json()
+            .get("error")
+            .is_none()
+        {}
+    })
+    .await;
+    setting.got();
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let refusal = setting.send(0, method, task.clone()).await;
+        let id = task["taskId"].as_str().unwrap();
+        assert_eq!(
+            refusal.error(),
+            (-32602, format!("Unknown task: {id}")),
+            "{method}"
+        );
     }
     assert_eq!(setting.got(), []);
 }
