@@ -171,6 +171,11 @@ impl Caller {
         self.sees(Right::Call, object) || self.may(Right::Read, object).is_ok()
     }
 
+    /// Judges the right to call a tool.
+    pub(crate) fn may_call_tool(&self, name: &str) -> bool {
+        self.may(Right::Call, Object::Tool(name)).is_ok()
+    }
+
     /// Returns the scope that a token of the caller lacks for a right that it could have otherwise, and tells
     /// the audit of that refusal. Other verdicts are left to the part that answers the request.
     pub(crate) fn lacks_scope(&self, right: Right, object: Object<'_>) -> Option<String> {

@@ -9,7 +9,6 @@ use super::failure;
 use super::speakers::principal_of;
 use super::task_ids::ToolTask;
 use super::upstream::Upstream;
-use crate::auth::{Object, Right};
 use crate::mcp::{Revision, caller_beside};
 
 /// The beginning of the methods that are about tasks.
@@ -46,7 +45,7 @@ pub(super) fn own_id(
     let task = upstream.tasks.open(principal_of(context).as_deref(), id);
     let task = task.ok_or_else(unknown)?;
     if let Some(caller) = caller_beside(&context.extensions)
-        && caller.may(Right::Call, Object::Tool(task.tool)).is_err()
+        && !caller.may_call_tool(task.tool)
     {
         return Err(unknown());
     }

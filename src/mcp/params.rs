@@ -163,6 +163,14 @@ const UNCHECKED: [&str; 7] = [
     "resources/directory/read",
 ];
 
+/// The request of 2025-11-25 for the result of a task, which rmcp does not read.
+const TASK_RESULT: &str = "tasks/result";
+
+/// Returns true for a method of requests that a revision of the protocol defines and servers here answer.
+pub(super) fn is_defined(method: &str) -> bool {
+    METHODS.iter().any(|other| other.name == method) || UNCHECKED.contains(&method) || method == TASK_RESULT
+}
+
 /// Makes the error of a request that rmcp does not read, in front of a server that has all methods: that of
 /// [`unread`], and -32601 for a method of other revisions; none for one that the protocol does not define.
 pub(super) fn unread_in_front(method: &str, stateless: bool) -> Option<ErrorData> {

@@ -6,6 +6,7 @@ use rmcp::model::RequestId;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
+use super::params;
 use super::revision::Revision;
 
 /// The characters of a client's name that are read.
@@ -69,6 +70,8 @@ pub(super) enum UsedRight {
     Subscribe,
     Call,
     Prompt,
+    /// That to a method that the protocol does not define.
+    Method,
 }
 
 impl<'a> Peek<'a> {
@@ -115,22 +118,24 @@ impl<'a> Peek<'a> {
     /// Returns the right that a request uses over one object, and the URI or name of that. A request with
     /// other parameters is refused where it is read.
     pub(super) fn used_right(&self) -> Option<(UsedRight, String)> {
-        let right = match self.method()? {
+        let (_, method) = self.request()?;
+        let right = match method {
             "resources/read" => UsedRight::Read,
             "resources/subscribe" => UsedRight::Subscribe,
             "tools/call" => UsedRight::Call,
             "prompts/get" => UsedRight::Prompt,
-            _ => return None,
+            defined if params::is_defined(defined) => return None,
+            custom => return Some((UsedRight::Method, custom.to_owned())),
         };
         let object: PeekObject = serde_json::from_str(self.params?.get()).ok()?;
         let named = match right {
             UsedRight::Read | UsedRight::Subscribe => object.uri,
             UsedRight::Call | UsedRight::Prompt => object.name,
+            UsedRight::Method => None,
         };
         Some((right, named?))
     }
 
-    /// Returns true for a request that calls a tool.
     /// Returns true for a request that may change the subscriptions of a session.
     pub(super) fn changes_subscriptions(&self) -> bool {
         matches!(
@@ -157,6 +162,7 @@ impl<'a> Peek<'a> {
         }
     }
 
+    /// Returns true for a request that calls a tool.
     pub(super) fn is_tool_call(&self) -> bool {
         self.id.is_some() && self.method() == Some("tools/call")
     }

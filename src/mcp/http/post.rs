@@ -292,6 +292,7 @@ fn check_scope(parts: &Parts, peek: &Peek<'_>) -> Result<(), Refusal> {
         UsedRight::Subscribe => (Right::Subscribe, Object::Resource(&name)),
         UsedRight::Call => (Right::Call, Object::Tool(&name)),
         UsedRight::Prompt => (Right::Read, Object::Prompt(&name)),
+        UsedRight::Method => (Right::Call, Object::Method(&name)),
     };
     let (right, object) = object;
     let Some(scope) = caller.lacks_scope(right, object) else {

@@ -18,10 +18,6 @@ use crate::mcp::revision::Revision;
 use crate::mcp::{caller_beside, error, params};
 use crate::rights::Audience;
 
-/// The request of 2025-11-25 for the result of a task, which rmcp does not read. As with the other requests
-/// for tasks, who knows the id may have it.
-const TASK_RESULT: &str = "tasks/result";
-
 /// The lists that a caller may see; everything without an audience.
 pub(super) struct VisibleItems(Option<Arc<dyn Audience>>);
 
@@ -90,7 +86,9 @@ impl<H: ServerHandler> Wrapped<H> {
         if let Some(unread) = params::unread_in_front(&request.method, stateless) {
             return Err(unread);
         }
-        if request.method != TASK_RESULT && !self.may(&context, Right::Call, Object::Method(&request.method))
+        // Who knows the id of a task may have its result, as with the other requests for tasks.
+        if !params::is_defined(&request.method)
+            && !self.may(&context, Right::Call, Object::Method(&request.method))
         {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
         }

@@ -28,7 +28,7 @@ const AGE: Duration = Duration::from_secs(3);
 
 const RULES: &str = "[[auth.rule]]\nroles = ['agent']\nmay = ['list', 'read', 'subscribe']\nmatch = ['note://*']\n\
     [[auth.rule]]\nroles = ['agent']\nmay = ['publish', 'read']\nmatch = ['note://*', 'draft://*']\nscope = 'write'\n\
-    [[auth.rule]]\nroles = ['agent']\nmay = ['list', 'call']\nmatch = ['tool:*']\nscope = 'tools'\n\
+    [[auth.rule]]\nroles = ['agent']\nmay = ['list', 'call']\nmatch = ['tool:*', 'method:acme/*']\nscope = 'tools'\n\
     [[auth.rule]]\nroles = ['agent']\nmay = ['metrics']\n";
 
 /// An authorization server with opaque tokens.
@@ -331,6 +331,11 @@ async fn every_refusal_names_the_metadata() {
     let read = modern_post(&json!(1), "resources/read", json!({ "uri": "draft://x" }));
     let refused = guarded.send("reader", read).await;
     challenged(&refused, 403, "error=\"insufficient_scope\", scope=\"write\"");
+    let custom = |method: &str| modern_post(&json!(1), method, json!({}));
+    let refused = guarded.send("reader", custom("acme/reset")).await;
+    challenged(&refused, 403, "error=\"insufficient_scope\", scope=\"tools\"");
+    let unknown = guarded.send("reader", custom("other/reset")).await;
+    assert_eq!((unknown.status, unknown.error().0), (404, -32601));
     // One that no scope would give is as if it were not there.
     let absent = Request::new("GET", resource_path("secret://x"));
     assert_eq!(guarded.send("reader", absent).await.status, 404);
