@@ -171,9 +171,11 @@ impl Caller {
         self.sees(Right::Call, object) || self.may(Right::Read, object).is_ok()
     }
 
-    /// Judges the right to call a tool.
-    pub(crate) fn may_call_tool(&self, name: &str) -> bool {
-        self.may(Right::Call, Object::Tool(name)).is_ok()
+    /// Judges the right to call a tool, for what an earlier call of it has left behind. The audit was told of
+    /// that call, so it is told of a refusal alone.
+    pub(crate) fn may_still_call(&self, tool: &str) -> bool {
+        let object = Object::Tool(tool);
+        self.sees(Right::Call, object) || self.may(Right::Call, object).is_ok()
     }
 
     /// Returns the scope that a token of the caller lacks for a right that it could have otherwise, and tells

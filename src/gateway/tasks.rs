@@ -45,7 +45,7 @@ pub(super) fn own_id(
     let task = upstream.tasks.open(principal_of(context).as_deref(), id);
     let task = task.ok_or_else(unknown)?;
     if let Some(caller) = caller_beside(&context.extensions)
-        && !caller.may_call_tool(task.tool)
+        && !caller.may_still_call(task.tool)
     {
         return Err(unknown());
     }

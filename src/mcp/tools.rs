@@ -8,7 +8,7 @@ use super::handlers::{checked_arguments, guarded};
 use super::session::McpContext;
 use super::tool_report::Reporter;
 use super::{convert, error};
-use crate::auth::Caller;
+use crate::auth::{Caller, Object, Right};
 use crate::{CallContext, CallbackError, Tool, ToolOutput};
 
 /// Calls the tool that `request` names and returns its answer, once the messages that the tool sent while it
@@ -20,7 +20,7 @@ pub(crate) async fn call_tool(
     caller: &Caller,
 ) -> Result<CallToolResult, ErrorData> {
     let tool = server.bus.tool(&request.name).await.map_err(error::stopping)?;
-    let may_call = caller.may_call_tool(&request.name);
+    let may_call = caller.may(Right::Call, Object::Tool(&request.name)).is_ok();
     let Some(tool) = tool.filter(|_| may_call) else {
         server.metrics.called_unknown_tool();
         return Err(error::invalid_params(format!("Unknown tool: {}", request.name)));
