@@ -10,7 +10,7 @@ mod watch;
 mod file;
 mod turn;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidings_actors::{Burst, Bus, Change, Closed, Condition, Outcome, PublishError, Resource, ResourceUri};
 use tokio::task::JoinHandle;
@@ -58,13 +58,14 @@ impl SourceBurst<'_> {
     /// Makes the changes of one batch, again and again while the store cannot keep them.
     async fn publish_batch(&self, batch: Vec<(Change, Condition)>) -> Result<Vec<Published>, Closed> {
         loop {
-            // It may end while the store or the cluster cannot keep a batch.
-            if !self.turn.is_held() {
-                return Ok(batch.iter().map(|_| Ok(false)).collect());
-            }
+            // Looked at once: a turn that ends between two looks would leave the batch without a deadline.
             let made = match self.turn.deadline() {
-                Some(deadline) => self.burst.update_many_until(batch.clone(), deadline).await,
-                None => self.burst.update_many(batch.clone()).await,
+                Some(deadline) if Instant::now() < deadline => {
+                    self.burst.update_many_until(batch.clone(), deadline).await
+                }
+                None if !self.turn.is_shared() => self.burst.update_many(batch.clone()).await,
+                // It may end while the store or the cluster cannot keep a batch.
+                _ended => return Ok(batch.iter().map(|_| Ok(false)).collect()),
             };
             match made {
                 // The changes of a batch are kept together or not at all.
