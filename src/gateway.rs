@@ -8,6 +8,7 @@
 //! connection.
 
 mod options;
+mod sole_client;
 mod failure;
 mod strays;
 mod tool_names;
@@ -16,6 +17,8 @@ mod prefix;
 mod known_lists;
 mod lists;
 mod foreign_etags;
+mod introduction;
+mod one_client;
 mod inbound;
 mod program;
 mod connect;
@@ -23,8 +26,10 @@ mod connection;
 mod call;
 mod capabilities;
 mod client_log_level;
+mod distinct_lists;
 mod own_speaker;
 mod speakers;
+mod views;
 mod task_ids;
 mod tasks;
 mod parked;
@@ -34,6 +39,8 @@ mod relay;
 mod exchange;
 mod report;
 mod server;
+mod client_lists;
+mod lists_watch;
 mod methods;
 mod merged_info;
 mod merged;
@@ -53,6 +60,7 @@ use followers::Followers;
 pub(crate) use merged::GatewayServer;
 pub use options::{GatewayOptions, Isolation, UpstreamOptions};
 use server::{ListSource, UpstreamServer};
+pub(crate) use sole_client::SoleClient;
 use upstream::Upstream;
 use watcher::UpstreamWatcher;
 
@@ -68,7 +76,8 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Connects to the servers, and keeps a connection to each from then on.
+    /// Connects to the servers, and keeps a connection to each from then on. Those that have one client alone
+    /// are told that it is `client`.
     ///
     /// # Errors
     /// The reason that no server can be reached now; two tools or prompts that clients could not tell apart.
@@ -76,6 +85,7 @@ impl Gateway {
         bus: Bus,
         options: GatewayOptions,
         mut mcp: McpOptions,
+        client: Option<SoleClient>,
     ) -> anyhow::Result<Gateway> {
         // The gateway ends calls by its own limit, which progress of the call restarts.
         mcp.mcp.handler_timeout = None;
@@ -83,7 +93,7 @@ impl Gateway {
         let are_several = options.upstreams.len() > 1;
         let mut upstreams = Vec::new();
         for server in options.upstreams {
-            upstreams.push(Upstream::new(server, are_several));
+            upstreams.push(Upstream::new(server, are_several, client.clone()));
         }
         let watchers = upstreams
             .iter()
@@ -206,7 +216,7 @@ mod tests {
         let mut options = UpstreamOptions::new(Target::Command(vec![OsString::from("none")]));
         options.name = Some(name.to_owned());
         options.has_prefix = has_prefix;
-        let upstream = Upstream::new(options, true);
+        let upstream = Upstream::new(options, true, None);
         upstream
             .lists
             .note_tools(&mut vec![Tool::new(tool, "", JsonObject::new())]);

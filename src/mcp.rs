@@ -44,5 +44,5 @@ pub use session_records::{
 };
 pub use stdio::{serve_stdio, serve_stdio_as};
 #[cfg(feature = "service")]
-pub(crate) use wrap::FollowSubscriptions;
+pub(crate) use wrap::{ClientLine, FollowSubscriptions};
 pub use wrap::{Wrap, Wrapped, WrappedServers};

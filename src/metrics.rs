@@ -34,7 +34,7 @@ pub(crate) use moved_sessions::MovedSessionMetrics;
 #[cfg(feature = "service")]
 pub(crate) use transport::{EventsMetrics, NoticeBodyMetrics, TlsMetrics, WsMetrics};
 #[cfg(feature = "service")]
-pub(crate) use upstream::UpstreamMetrics;
+pub(crate) use upstream::{GaugePlace, UpstreamMetrics};
 
 use crate::OutboxEntry;
 
@@ -152,6 +152,7 @@ label_table! {
         QuotaToolPlaces = "quota.tool_places",
         Batch = "messages of one batch",
         OwnMessages = "own messages of a wrapped server",
+        Views = "lists of sets of capabilities",
         SessionMessages = "waiting messages of a wrapped session",
         BatchLines = "http.batch_max",
         SubscriptionsOfStream = "session.subscriptions_max",

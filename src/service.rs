@@ -20,11 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use tokio::io::AsyncRead;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::gateway::{Gateway, GatewayOptions};
+use crate::gateway::{Gateway, GatewayOptions, SoleClient};
 use crate::http::api;
 use crate::http::{ServiceRoute, events, ws};
 use crate::mcp::{McpOptions, serve_stdio};
@@ -105,7 +106,8 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     if let Some(border) = listening.border.border() {
         rights::follow(&bus, &border);
     }
-    let gateway = start_gateway(gateway, &config, &bus).await?;
+    let (client, stdin) = open_stdin(stdio, gateway.as_ref(), &config).await;
+    let gateway = start_gateway(gateway, &config, &bus, client).await?;
     let supervisor = Supervisor::default();
     let kept = Kept::new(sinks, listening.reloaded(), config.clone());
     let sinks = tokio::spawn(kept.keep(hangup, supervisor.clone()));
@@ -125,7 +127,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         config,
         bus,
         gateway,
-        stdio,
+        stdin,
         supervisor,
         sinks,
     };
@@ -137,7 +139,8 @@ struct Serving {
     config: Config,
     bus: Bus,
     gateway: Option<Arc<Gateway>>,
-    stdio: bool,
+    /// The input of the client on stdin, if there is one.
+    stdin: Option<Stdin>,
     supervisor: Supervisor,
     /// Keeps the sinks as the configuration says.
     sinks: JoinHandle<()>,
@@ -150,15 +153,15 @@ impl Serving {
             config,
             bus,
             gateway,
-            stdio,
+            stdin,
             supervisor,
             sinks,
         } = self;
         supervisor.ready().await;
-        running.announce(stdio);
-        let served = serve_stdio_if(stdio, &config, &bus, gateway.as_deref());
+        let mut speaking = stdin.is_some();
+        running.announce(speaking);
+        let served = serve_stdio_if(stdin, &config, &bus, gateway.as_deref());
         tokio::pin!(served);
-        let mut speaking = stdio;
         let ended = tokio::select! {
             reason = signals.received() => Ok(reason),
             died = bus.stopped() => Err(anyhow!("the actor {} died", died.unwrap_or("of the bus"))),
@@ -219,17 +222,39 @@ async fn attach_sinks(bus: &Bus, config: &Config, cluster: Option<&NodeCluster>)
     Ok(attached?)
 }
 
-/// Serves stdin and stdout until they end. Without `stdio` it never returns, as `select!` needs.
-async fn serve_stdio_if(
+/// The input of a client on stdin.
+type Stdin = Box<dyn AsyncRead + Send + Unpin>;
+
+/// Returns the input of the client on stdin, if there is to be one; and that client, as far as the servers of
+/// a gateway are to know it.
+async fn open_stdin(
     stdio: bool,
+    gateway: Option<&GatewayOptions>,
+    config: &Config,
+) -> (Option<SoleClient>, Option<Stdin>) {
+    if !stdio {
+        return (None, None);
+    }
+    let input = tokio::io::stdin();
+    match gateway {
+        Some(options) if options.have_sole_client() => {
+            let (client, input) = SoleClient::read(input, config.http.body_bytes_max).await;
+            (client, Some(Box::new(input)))
+        }
+        _ => (None, Some(Box::new(input))),
+    }
+}
+
+/// Serves stdin and stdout until they end. Without an input it never returns, as `select!` needs.
+async fn serve_stdio_if(
+    stdin: Option<Stdin>,
     config: &Config,
     bus: &Bus,
     gateway: Option<&Gateway>,
 ) -> anyhow::Result<()> {
-    if !stdio {
+    let Some(input) = stdin else {
         return std::future::pending().await;
-    }
-    let input = tokio::io::stdin();
+    };
     let output = tokio::io::stdout();
     let served = match gateway {
         // Boxed: the compiler gives up on a service whose future has all requests of a gateway within.
@@ -242,15 +267,16 @@ async fn serve_stdio_if(
     served.context("MCP on stdin and stdout failed")
 }
 
-/// Connects to the server behind the gateway, if there is one.
+/// Connects to the servers behind the gateway, if there is one, for the client on stdin or for many.
 async fn start_gateway(
     options: Option<GatewayOptions>,
     config: &Config,
     bus: &Bus,
+    client: Option<SoleClient>,
 ) -> anyhow::Result<Option<Arc<Gateway>>> {
     match options {
         Some(options) => {
-            let gateway = Gateway::start(bus.clone(), options, mcp_options(config)).await?;
+            let gateway = Gateway::start(bus.clone(), options, mcp_options(config), client).await?;
             Ok(Some(Arc::new(gateway)))
         }
         None => Ok(None),

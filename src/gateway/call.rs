@@ -62,6 +62,15 @@ impl Call {
         CallStep::Ended(result)
     }
 
+    /// Returns the answer, past everything that comes before it.
+    pub(super) async fn answer(mut self) -> Result<ServerResult, ServiceError> {
+        loop {
+            if let CallStep::Ended(answer) = self.next().await {
+                return answer;
+            }
+        }
+    }
+
     fn end(&mut self) {
         // Messages that come later belong to no call.
         self.has_ended = true;

@@ -2,12 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::ServerNotification;
 use tokio::sync::Notify;
 
 /// URIs that are kept between two looks. Beyond it every subscribed resource is read, so none is missed.
 const NOTICED_MAX: usize = 10_000;
+
+/// The time for which notices are gathered before the gateway looks, so that many of one content are one
+/// look.
+pub(super) const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// The resources and lists of which the server has sent notices since the last look.
 #[derive(Debug, Default)]

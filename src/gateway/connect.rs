@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use process_wrap::tokio::{CommandWrap, ProcessGroup};
-use rmcp::model::{ClientConfig, ProtocolVersion};
+use rmcp::model::ProtocolVersion;
 use rmcp::transport::IntoTransport;
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient};
 
-use super::change_notices::ChangeNotices;
 use super::connection::{ConnectionEnd, UpstreamConnection};
 use super::failure;
 use super::hearing::{HeardTransport, Hearing};
 use super::inbound::Inbound;
+use super::introduction::{Handshake, Introduction};
 use super::options::Isolation;
 use super::program::ServerProgram;
 use super::tool_names::ToolNames;
@@ -27,23 +27,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The variables of the gateway's environment that a server's program gets; no other is passed on, since it
 /// may be a secret.
 const ENVIRONMENT: [&str; 8] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "SHELL"];
-
-/// The revisions that a connection may speak.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Handshake {
-    /// The newest one that the server knows.
-    Newest,
-    /// One of those that begin with `initialize`, this one at best.
-    Initialize(ProtocolVersion),
-}
-
-/// One end of a connection, as the server is to see it.
-pub(super) struct Introduction {
-    pub(super) client: ClientConfig,
-    pub(super) handshake: Handshake,
-    /// Gets the announcements of changes, if the connection is for them.
-    pub(super) signals: Option<Arc<ChangeNotices>>,
-}
 
 /// Connects to the server.
 pub(super) async fn connect(
@@ -74,13 +57,8 @@ async fn connect_as(
     caller: &Introduction,
     mode: ClientLifecycleMode,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let signals = caller.signals.clone();
-    let is_of_one_client = signals.is_none() || upstream.options().isolation == Isolation::Sole;
-    let hearing = Arc::new(Hearing::new(
-        signals,
-        is_of_one_client,
-        upstream.metrics().clone(),
-    ));
+    let is_of_one_client = !caller.is_shared || upstream.options().isolation == Isolation::Sole;
+    let hearing = Arc::new(Hearing::new(caller, is_of_one_client, upstream.metrics().clone()));
     let lost = ConnectionEnd::new();
     let target = &upstream.options().target;
     let greeting = Greeting {
@@ -99,7 +77,7 @@ async fn connect_as(
             let (transport, stream) = http.into_parts();
             let connection = greeting.shake_hands(transport).await?;
             // Without the stream the server would accept subscriptions and could not announce a change.
-            if caller.signals.is_some() && !connection.is_stateless() {
+            if caller.signals.is_some() && caller.is_shared && !connection.is_stateless() {
                 stream.opened().await;
             }
             let signals = caller.signals.clone();

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::{
     ClientRequest, ClientResult, ErrorCode, GetExtensions, GetMeta, ProgressNotificationParam, ProgressToken,
@@ -13,16 +14,22 @@ use rmcp::model::{
 use rmcp::service::{InboundStreamOrigin, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleClient};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::change_notices::ChangeNotices;
 use super::connection::ConnectionEnd;
+use super::introduction::Introduction;
+use super::one_client::OneClient;
 use super::strays::{Stray, StraysInARow};
 use super::tool_names::ToolNames;
 use crate::metrics::UpstreamMetrics;
 
 /// Messages that wait for one call. Notifications beyond it are dropped, requests are refused.
 const HEARD_MAX: usize = 256;
+
+/// The time that a question waits for the next request of its client, if it comes while none is under way. A
+/// server may ask as soon as it is connected, just before the first call.
+const CALL_WAIT: Duration = Duration::from_secs(5);
 
 /// A message for the client of a call.
 pub(super) enum Heard {
@@ -55,6 +62,10 @@ pub(super) struct Hearing {
     /// True if all requests are one client's.
     is_of_one_client: bool,
     signals: Option<Arc<ChangeNotices>>,
+    /// The only client, if it can be reached while no request is under way.
+    one_client: Option<Arc<OneClient>>,
+    /// Tells that a request begins.
+    begun: Notify,
     answers: Mutex<ForeignAnswers>,
     metrics: Arc<UpstreamMetrics>,
 }
@@ -90,16 +101,18 @@ impl Calls {
 }
 
 impl Hearing {
-    /// Makes the hearing of a connection that also announces changes to `signals`.
+    /// Makes the hearing of a connection, whose requests are all one client's or not.
     pub(super) fn new(
-        signals: Option<Arc<ChangeNotices>>,
+        caller: &Introduction,
         is_of_one_client: bool,
         metrics: Arc<UpstreamMetrics>,
     ) -> Hearing {
         Hearing {
             calls: Mutex::default(),
             is_of_one_client,
-            signals,
+            signals: caller.signals.clone(),
+            one_client: caller.one_client.clone(),
+            begun: Notify::new(),
             answers: Mutex::default(),
             metrics,
         }
@@ -124,6 +137,8 @@ impl Hearing {
             let mut calls = self.calls();
             calls.order.push((message.id.clone(), token.clone()));
             calls.channels.insert(token, sender.clone());
+            drop(calls);
+            self.begun.notify_waiters();
         }
     }
 
@@ -184,11 +199,7 @@ impl Hearing {
             ServerNotification::LoggingMessageNotification(_)
             | ServerNotification::TaskStatusNotification(_)
             | ServerNotification::CustomNotification(_) => match self.is_of_one_client {
-                true => {
-                    let heard = Heard::Notice(notification.clone());
-                    let newest = self.calls().newest();
-                    newest.map(|sender| sender.try_send(heard).is_err())
-                }
+                true => self.hear_for_client(notification),
                 // They name no request, so on a connection of all clients they could reach another one.
                 false => None,
             },
@@ -197,6 +208,39 @@ impl Hearing {
         if dropped != Some(false) {
             self.metrics.notices_dropped.increment(1);
         }
+    }
+
+    /// Hands a notification to the only client. Returns true if too many wait, and none if it cannot be
+    /// reached.
+    fn hear_for_client(&self, notification: &ServerNotification) -> Option<bool> {
+        let newest = self.calls().newest();
+        match (newest, &self.one_client, notification) {
+            (Some(sender), _, _) => {
+                let heard = Heard::Notice(notification.clone());
+                Some(sender.try_send(heard).is_err())
+            }
+            // The notice of a task is told with a request for it alone.
+            (None, Some(client), ServerNotification::LoggingMessageNotification(_))
+            | (None, Some(client), ServerNotification::CustomNotification(_)) => {
+                Some(!client.tell(notification.clone()))
+            }
+            (None, _, _) => None,
+        }
+    }
+
+    /// Returns the channel of the newest request, for which it waits.
+    async fn next_call(&self) -> Option<mpsc::Sender<Heard>> {
+        let waiting = async {
+            loop {
+                let begun = self.begun.notified();
+                // After the wait has begun, so that no request falls between.
+                if let Some(sender) = self.calls().newest() {
+                    return sender;
+                }
+                begun.await;
+            }
+        };
+        tokio::time::timeout(CALL_WAIT, waiting).await.ok()
     }
 
     /// Returns the channel for a question, and whether no other client can be meant.
@@ -212,7 +256,7 @@ impl Hearing {
     }
 
     /// Asks the client of the request on whose stream a question came; without one, the client of the newest
-    /// request under way.
+    /// request under way; without any, the only client.
     ///
     /// # Errors
     /// The refusal of the client, or that there is no client to ask.
@@ -221,8 +265,16 @@ impl Hearing {
         request: ServerRequest,
         origin: Option<&InboundStreamOrigin>,
     ) -> Result<ClientResult, ErrorData> {
+        let (mut sender, is_for_client) = self.asked(origin);
+        if sender.is_none()
+            && let Some(client) = &self.one_client
+        {
+            if let Some(answer) = client.ask(request.clone()).await {
+                return answer;
+            }
+            sender = self.next_call().await;
+        }
         let (reply, answer) = oneshot::channel();
-        let (sender, is_for_client) = self.asked(origin);
         let asked = Heard::Asked(ServerQuestion {
             request,
             reply,

@@ -4,6 +4,7 @@
 //! the lists of a server that is down.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ pub(super) struct KnownLists {
     stale_after: Duration,
     pinning: ToolPinning,
     held: Mutex<HeldLists>,
+    changes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -70,6 +72,7 @@ impl KnownLists {
             stale_after,
             pinning,
             held: Mutex::default(),
+            changes: AtomicU64::new(0),
         }
     }
 
@@ -85,11 +88,13 @@ impl KnownLists {
     }
 
     pub(super) fn note_resources(&self, resources: &[Resource]) {
-        self.held().resources = Some(resources.into());
+        let before = self.held().resources.replace(resources.into());
+        self.compare(before.as_deref(), resources);
     }
 
     pub(super) fn note_templates(&self, templates: &[ResourceTemplate]) {
-        self.held().templates = Some(templates.into());
+        let before = self.held().templates.replace(templates.into());
+        self.compare(before.as_deref(), templates);
     }
 
     pub(super) fn note_prompts(&self, prompts: &[Prompt]) {
@@ -101,7 +106,9 @@ impl KnownLists {
         let names = names.collect();
         let mut held = self.held();
         held.prompt_names = names;
-        held.prompts = Some(prompts.into());
+        let before = held.prompts.replace(prompts.into());
+        drop(held);
+        self.compare(before.as_deref(), prompts);
     }
 
     /// Takes note of the tools, of which the blocked ones leave the list.
@@ -119,7 +126,21 @@ impl KnownLists {
         let places = tools.iter().enumerate();
         let places = places.map(|(place, tool)| (self.prefix.item(&tool.name).into_owned(), place));
         held.tool_places = places.collect();
-        held.tools = Some(tools.as_slice().into());
+        let before = held.tools.replace(tools.as_slice().into());
+        drop(held);
+        self.compare(before.as_deref(), tools);
+    }
+
+    /// Counts a list that is not what it was before. The first one is no change.
+    fn compare<T: PartialEq>(&self, before: Option<&[T]>, now: &[T]) {
+        if matches!(before, Some(before) if before != now) {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of times that a list was not what it was before.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// Returns the tool that clients see under a name, as the server has it.

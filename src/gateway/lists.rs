@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::failure::{self, UpstreamFailure};
 use super::foreign_etags;
+use super::known_lists::KnownLists;
 use super::upstream::Upstream;
 
 /// The parameters of a list.
@@ -25,7 +26,7 @@ const ITEMS_MAX: usize = 10_000;
 const BYTES_MAX: usize = 16 << 20;
 
 /// The time that the server may take for one list.
-const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The same where there are other servers, whose items would wait for it, and a list to answer with.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -72,7 +73,7 @@ macro_rules! whole_list {
                 });
                 match gathered.await {
                     Ok(mut items) => {
-                        $note(upstream, &mut items);
+                        $note(upstream, &upstream.lists, &mut items);
                         Ok(items)
                     }
                     // The items of the other servers do not depend on this one.
@@ -97,22 +98,24 @@ whole_list! {
     prompts: Prompt = list_prompts.prompts, note_prompts;
 }
 
-fn note_resources(upstream: &Upstream, resources: &mut [Resource]) {
+fn note_resources(_: &Upstream, lists: &KnownLists, resources: &mut [Resource]) {
     foreign_etags::remove_from_list(resources);
-    upstream.lists.note_resources(resources);
+    lists.note_resources(resources);
 }
 
-fn note_templates(upstream: &Upstream, templates: &mut [ResourceTemplate]) {
-    upstream.lists.note_templates(templates);
+fn note_templates(_: &Upstream, lists: &KnownLists, templates: &mut [ResourceTemplate]) {
+    lists.note_templates(templates);
 }
 
-fn note_tools(upstream: &Upstream, tools: &mut Vec<Tool>) {
+/// Takes note of tools in `lists`. Those that clients are not to see leave the list.
+pub(super) fn note_tools(upstream: &Upstream, lists: &KnownLists, tools: &mut Vec<Tool>) {
     foreign_etags::remove_tools(&upstream.info().capabilities, tools);
-    upstream.lists.note_tools(tools);
+    lists.note_tools(tools);
 }
 
-fn note_prompts(upstream: &Upstream, prompts: &mut [Prompt]) {
-    upstream.lists.note_prompts(prompts);
+/// Takes note of prompts in `lists`.
+pub(super) fn note_prompts(_: &Upstream, lists: &KnownLists, prompts: &mut [Prompt]) {
+    lists.note_prompts(prompts);
 }
 
 /// Reads every list that the server has.
@@ -154,7 +157,7 @@ where
     loop {
         let connection = upstream.connection().await?;
         // One limit for all pages, so that many slow ones are not waited for without an end.
-        let gathering = tokio::time::timeout(patience, pages(connection.peer(), &page));
+        let gathering = tokio::time::timeout(patience, pages(|at| page(connection.peer().clone(), at)));
         let gathered = tokio::select! {
             gathered = gathering => gathered,
             () = connection.lost().wait() => Ok(Err(ServiceError::TransportClosed)),
@@ -164,12 +167,7 @@ where
         }
         match gathered {
             Ok(Ok(Some(items))) => return Ok(items),
-            Ok(Ok(None)) => {
-                let text = format!(
-                    "the list of the server has more than {ITEMS_MAX} items, {PAGES_MAX} pages or 16 MiB"
-                );
-                return Err(ErrorData::internal_error(text, None));
-            }
+            Ok(Ok(None)) => return Err(too_long()),
             Ok(Err(error)) if failure::ends_connection(&error) && may_retry => may_retry = false,
             Ok(Err(error)) => return Err(failure::answer_of(error)),
             Err(_) => return Err(UpstreamFailure::TimedOut(patience).answer()),
@@ -177,11 +175,31 @@ where
     }
 }
 
+/// Returns the error for a list with more items, pages or bytes than one may have.
+fn too_long() -> ErrorData {
+    let text = format!("the list of the server has more than {ITEMS_MAX} items, {PAGES_MAX} pages or 16 MiB");
+    ErrorData::internal_error(text, None)
+}
+
+/// Reads all pages of a list over one connection.
+///
+/// # Errors
+/// The server refused, has too many items, or is too slow; the connection ended.
+pub(super) async fn all_pages<T, F>(page: impl Fn(Page) -> F) -> Result<Vec<T>, ErrorData>
+where
+    T: Serialize,
+    F: Future<Output = Result<(Vec<T>, Option<String>), ServiceError>>,
+{
+    match tokio::time::timeout(LIST_TIMEOUT, pages(page)).await {
+        Ok(Ok(Some(items))) => Ok(items),
+        Ok(Ok(None)) => Err(too_long()),
+        Ok(Err(error)) => Err(failure::answer_of(error)),
+        Err(_) => Err(UpstreamFailure::TimedOut(LIST_TIMEOUT).answer()),
+    }
+}
+
 /// Returns all items; none if there are too many.
-async fn pages<T, F>(
-    peer: &Peer<RoleClient>,
-    page: &impl Fn(Peer<RoleClient>, Page) -> F,
-) -> Result<Option<Vec<T>>, ServiceError>
+async fn pages<T, F>(page: impl Fn(Page) -> F) -> Result<Option<Vec<T>>, ServiceError>
 where
     T: Serialize,
     F: Future<Output = Result<(Vec<T>, Option<String>), ServiceError>>,
@@ -190,7 +208,7 @@ where
     let mut bytes = 0;
     let mut next = None;
     for _ in 0..PAGES_MAX {
-        let (found, cursor) = page(peer.clone(), next.take()).await?;
+        let (found, cursor) = page(next.take()).await?;
         // Counted here as well as by pages: one page may have a million items, or a very long one.
         if items.len() + found.len() > ITEMS_MAX {
             return Ok(None);

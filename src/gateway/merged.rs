@@ -82,7 +82,7 @@ impl GatewayServer {
     fn of_tool(&self, name: &str) -> Result<&UpstreamServer, ErrorData> {
         // By their lists first: the names of a server without a prefix may begin with that of another one.
         self.only()
-            .or_else(|| self.first(|server| server.upstream().lists.tool_name(name).is_some()))
+            .or_else(|| self.first(|server| server.known_tool(name).is_some()))
             .or_else(|| self.first(|server| server.upstream().prefix().may_have_item(name)))
             .ok_or_else(|| failure::unknown("tool", name))
     }
@@ -90,7 +90,7 @@ impl GatewayServer {
     /// Returns the server that lists a prompt, else one whose prefix its name has.
     fn of_prompt(&self, name: &str) -> Result<&UpstreamServer, ErrorData> {
         self.only()
-            .or_else(|| self.first(|server| server.upstream().lists.prompt_name(name).is_some()))
+            .or_else(|| self.first(|server| server.known_prompt(name).is_some()))
             .or_else(|| self.first(|server| server.upstream().prefix().may_have_item(name)))
             .ok_or_else(|| failure::unknown("prompt", name))
     }
@@ -198,6 +198,12 @@ impl ServerHandler for GatewayServer {
         match meant {
             Some(server) => server.on_custom_request(request, context).await,
             None => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None)),
+        }
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        for server in &self.servers {
+            server.on_initialized(context.clone()).await;
         }
     }
 

@@ -11,6 +11,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::exchange::Dialog;
 use super::failure::{self, UpstreamFailure};
+use super::known_lists::KnownLists;
 use super::lists::{self, Page};
 use super::server::{ListSource, UpstreamServer};
 use super::task_ids::ToolTask;
@@ -28,45 +29,65 @@ macro_rules! expect_result {
     };
 }
 
-/// Returns the list of the server, or the one that is known of it.
+/// Returns the list of the server that all clients are shown, or the one that is known of it.
 macro_rules! listed {
-    ($server:ident.$list:ident) => {
+    ($server:ident.$list:ident) => {{
+        let upstream = $server.upstream();
         match $server.source() {
-            ListSource::Server => lists::$list($server.upstream()).await?,
-            ListSource::Known => lists::known_or_none($server.upstream().lists.$list()),
+            ListSource::Server => {
+                let shown = lists::$list(upstream);
+                $server.tell_changes(&upstream.lists, shown).await?
+            }
+            ListSource::Known => lists::known_or_none(upstream.lists.$list()),
         }
-    };
+    }};
 }
 
 impl UpstreamServer {
-    /// Returns the server's name of a tool.
-    async fn own_tool(&self, shown: &str) -> Result<String, ErrorData> {
+    /// Returns the first result that the known lists have: those of the watcher, of the client, of others.
+    fn find<T>(&self, look: impl Fn(&KnownLists) -> Option<T>) -> Option<T> {
         let upstream = self.upstream();
-        if upstream.lists.is_blocked(shown) {
+        look(&upstream.lists)
+            .or_else(|| look(&self.own()?.lists.known))
+            .or_else(|| upstream.views.find(&look))
+    }
+
+    /// Returns the server's name of the tool that clients see under a name.
+    pub(super) fn known_tool(&self, shown: &str) -> Option<String> {
+        self.find(|lists| lists.tool_name(shown))
+    }
+
+    /// Returns the server's name of the prompt that clients see under a name.
+    pub(super) fn known_prompt(&self, shown: &str) -> Option<String> {
+        self.find(|lists| lists.prompt_name(shown))
+    }
+
+    /// Returns the server's name of a tool.
+    async fn own_tool(&self, shown: &str, context: &Context) -> Result<String, ErrorData> {
+        if self.find(|lists| lists.is_blocked(shown).then_some(())).is_some() {
             return Err(failure::unknown("tool", shown));
         }
         // A server knows best whether it has the tool that it is asked for.
-        if upstream.prefix().is_none() {
+        if self.upstream().prefix().is_none() {
             return Ok(shown.to_owned());
         }
-        if upstream.lists.tool_name(shown).is_none() {
+        if self.known_tool(shown).is_none() {
             // It may have been added since the last look.
-            lists::tools(upstream).await?;
+            self.tools(context).await?;
         }
-        let own = upstream.lists.tool_name(shown);
+        let own = self.known_tool(shown);
         own.ok_or_else(|| failure::unknown("tool", shown))
     }
 
     /// Returns the server's name of a prompt.
-    async fn own_prompt(&self, shown: &str) -> Result<String, ErrorData> {
-        let upstream = self.upstream();
-        if upstream.prefix().is_none() {
+    async fn own_prompt(&self, shown: &str, context: &Context) -> Result<String, ErrorData> {
+        if self.upstream().prefix().is_none() {
             return Ok(shown.to_owned());
         }
-        if upstream.lists.prompt_name(shown).is_none() {
-            lists::prompts(upstream).await?;
+        if self.known_prompt(shown).is_none() {
+            self.prompts(context).await?;
         }
-        let own = upstream.lists.prompt_name(shown);
+        let own = self.known_prompt(shown);
         own.ok_or_else(|| failure::unknown("prompt", shown))
     }
 
@@ -84,7 +105,7 @@ impl UpstreamServer {
         if !self.upstream().options().idempotent_retry {
             return false;
         }
-        let tool = self.upstream().lists.tool(shown);
+        let tool = self.find(|lists| lists.tool(shown));
         match tool.and_then(|tool| tool.annotations) {
             Some(hints) => hints.idempotent_hint == Some(true) || hints.read_only_hint == Some(true),
             None => false,
@@ -122,9 +143,12 @@ impl ServerHandler for UpstreamServer {
         Ok(ListResourceTemplatesResult::with_all_items(templates))
     }
 
-    async fn list_tools(&self, page: Page, _: Context) -> Result<ListToolsResult, ErrorData> {
+    async fn list_tools(&self, page: Page, context: Context) -> Result<ListToolsResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        let mut tools = listed!(self.tools);
+        let mut tools = match self.source() {
+            ListSource::Server => self.tools(&context).await?,
+            ListSource::Known => lists::known_or_none(self.upstream().lists.tools()),
+        };
         for tool in &mut tools {
             tool.name = self.upstream().prefix().item(&tool.name).into_owned().into();
         }
@@ -132,14 +156,17 @@ impl ServerHandler for UpstreamServer {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let mut tool = self.upstream().lists.tool(name)?;
+        let mut tool = self.find(|lists| lists.tool(name))?;
         tool.name = name.to_owned().into();
         Some(tool)
     }
 
-    async fn list_prompts(&self, page: Page, _: Context) -> Result<ListPromptsResult, ErrorData> {
+    async fn list_prompts(&self, page: Page, context: Context) -> Result<ListPromptsResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        let mut prompts = listed!(self.prompts);
+        let mut prompts = match self.source() {
+            ListSource::Server => self.prompts(&context).await?,
+            ListSource::Known => lists::known_or_none(self.upstream().lists.prompts()),
+        };
         for prompt in &mut prompts {
             prompt.name = self.upstream().prefix().item(&prompt.name).into_owned();
         }
@@ -193,7 +220,7 @@ impl ServerHandler for UpstreamServer {
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
         let may_repeat = self.may_repeat(&request.name);
-        let own_name = self.own_tool(&request.name).await?;
+        let own_name = self.own_tool(&request.name, &context).await?;
         let name = std::mem::replace(&mut request.name, own_name.into());
         let exchange = Dialog::Tool(request);
         let repeated = may_repeat.then(|| exchange.clone());
@@ -227,7 +254,7 @@ impl ServerHandler for UpstreamServer {
         mut request: GetPromptRequestParams,
         context: Context,
     ) -> Result<GetPromptResponse, ErrorData> {
-        request.name = self.own_prompt(&request.name).await?;
+        request.name = self.own_prompt(&request.name, &context).await?;
         match self.converse(Dialog::Prompt(request), &context).await? {
             ServerResult::GetPromptResult(mut result) => {
                 self.upstream().prefix().prompt(&mut result);
@@ -245,7 +272,7 @@ impl ServerHandler for UpstreamServer {
     ) -> Result<CompleteResult, ErrorData> {
         match &mut request.r#ref {
             Reference::Resource(template) => template.uri = self.own_uri(&template.uri)?,
-            Reference::Prompt(prompt) => prompt.name = self.own_prompt(&prompt.name).await?,
+            Reference::Prompt(prompt) => prompt.name = self.own_prompt(&prompt.name, &context).await?,
             _ => return Err(ErrorData::invalid_params("ref is of an unknown kind", None)),
         }
         let request = ClientRequest::CompleteRequest(CompleteRequest::new(request));
@@ -362,9 +389,13 @@ impl ServerHandler for UpstreamServer {
         }
     }
 
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        self.note_ready(context.peer);
+    }
+
     async fn on_roots_list_changed(&self, _: NotificationContext<RoleServer>) {
-        if let Some(speaker) = self.opened_speaker().await
-            && let Err(error) = speaker.connection.peer().notify_roots_list_changed().await
+        if let Some(connection) = self.connection_of_client().await
+            && let Err(error) = connection.peer().notify_roots_list_changed().await
         {
             tracing::debug!(%error, "a change of a client's roots could not be passed on");
         }
@@ -375,9 +406,9 @@ impl ServerHandler for UpstreamServer {
         notification: CustomNotification,
         _: NotificationContext<RoleServer>,
     ) {
-        if let Some(speaker) = self.opened_speaker().await {
+        if let Some(connection) = self.connection_of_client().await {
             let notification = ClientNotification::CustomNotification(notification);
-            if let Err(error) = speaker.connection.peer().send_notification(notification).await {
+            if let Err(error) = connection.peer().send_notification(notification).await {
                 tracing::debug!(%error, "a notification of a client could not be passed on");
             }
         }

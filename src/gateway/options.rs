@@ -52,6 +52,15 @@ pub struct GatewayOptions {
     pub upstreams: Vec<UpstreamOptions>,
 }
 
+impl GatewayOptions {
+    /// Returns true if a server has the client on stdin alone.
+    pub(crate) fn have_sole_client(&self) -> bool {
+        self.upstreams
+            .iter()
+            .any(|upstream| upstream.isolation == Isolation::Sole)
+    }
+}
+
 /// One server behind a gateway.
 #[derive(Debug, Clone)]
 pub struct UpstreamOptions {

@@ -12,7 +12,7 @@ use rmcp::model::{
     ServerResult,
 };
 use rmcp::service::{RequestContext, ServiceError};
-use rmcp::{ErrorData, RoleServer};
+use rmcp::{ErrorData, Peer, RoleServer};
 
 use super::call::{Call, CallStep};
 use super::hearing::{Heard, ServerQuestion};
@@ -89,8 +89,11 @@ pub(super) async fn relay(
 ///
 /// # Errors
 /// Its refusal, or the reason that it gave no answer.
-pub(super) async fn ask(context: &Context, question: ServerRequest) -> Result<ClientResult, ErrorData> {
-    let answer = context.peer.send_request(question).await;
+pub(super) async fn ask(
+    client: &Peer<RoleServer>,
+    question: ServerRequest,
+) -> Result<ClientResult, ErrorData> {
+    let answer = client.send_request(question).await;
     answer.map_err(|error| match error {
         ServiceError::McpError(refusal) => refusal,
         error => ErrorData::internal_error(format!("the client gave no answer: {error}"), None),
@@ -99,7 +102,7 @@ pub(super) async fn ask(context: &Context, question: ServerRequest) -> Result<Cl
 
 /// Asks the client, and hands its answer to the server.
 async fn converse(context: &Context, asked: ServerQuestion) {
-    let answer = ask(context, asked.request).await;
+    let answer = ask(&context.peer, asked.request).await;
     if asked.reply.send(answer).is_err() {
         tracing::debug!("the server no longer waits for the answer of a client");
     }
@@ -133,7 +136,7 @@ async fn tell(context: &Context, notice: ServerNotification) {
 
 /// Returns true unless a notice is a log message below the level of the client, or of a client without one
 /// that gets none by default.
-fn is_wanted(level: Option<LoggingLevel>, default: bool, notice: &ServerNotification) -> bool {
+pub(super) fn is_wanted(level: Option<LoggingLevel>, default: bool, notice: &ServerNotification) -> bool {
     let ServerNotification::LoggingMessageNotification(message) = notice else {
         return true;
     };

@@ -30,7 +30,7 @@ pub(super) async fn ask(
             );
             return Err(ErrorData::internal_error(text, None));
         };
-        let answer = relay::ask(context, question).await?;
+        let answer = relay::ask(&context.peer, question).await?;
         responses.insert(name.clone(), json!(answer));
     }
     Ok(responses)

@@ -12,13 +12,17 @@ use rmcp::model::{
     ProtocolVersion, ServerNotification, ServerResult,
 };
 use rmcp::service::RequestContext;
-use rmcp::{ErrorData, RoleServer};
+use rmcp::{ErrorData, Peer, RoleServer};
 
-use super::capabilities::{self, client_of, is_stateless};
+use super::capabilities::{self, is_stateless};
+use super::change_notices::ChangeNotices;
 use super::client_log_level::ClientLogLevel;
-use super::connect::Handshake;
+use super::connection::UpstreamConnection;
 use super::exchange::Dialog;
 use super::failure::{self, UpstreamFailure};
+use super::introduction::{Handshake, Introduction};
+use super::lists_watch::{Audience, ListsWatch};
+use super::one_client::OneClient;
 use super::options::Isolation;
 use super::own_speaker::OwnSpeaker;
 use super::parked::{self, ParkedCall};
@@ -27,6 +31,8 @@ use super::road::Road;
 use super::rounds;
 use super::speakers::{ClientKey, Speaker};
 use super::upstream::Upstream;
+use crate::mcp::ClientLine;
+use crate::metrics::GaugePlace;
 
 type Context = RequestContext<RoleServer>;
 
@@ -47,7 +53,7 @@ pub(super) struct UpstreamServer {
     /// The connection of a client with a session, from its first call on.
     own: OnceLock<Arc<OwnSpeaker>>,
     /// The log level that the client has set.
-    level: ClientLogLevel,
+    level: Arc<ClientLogLevel>,
 }
 
 impl UpstreamServer {
@@ -56,7 +62,7 @@ impl UpstreamServer {
             upstream,
             source,
             own: OnceLock::new(),
-            level: ClientLogLevel::default(),
+            level: Arc::default(),
         }
     }
 
@@ -103,10 +109,8 @@ impl UpstreamServer {
         let speaker = match speakers.take_idle(&key) {
             Some(speaker) => speaker,
             None => {
-                let client = client_of(context);
-                speakers
-                    .open(&self.upstream, key, client, Handshake::Newest)
-                    .await?
+                let client = Introduction::of_client(context, Handshake::Newest);
+                speakers.open(&self.upstream, key, client).await?
             }
         };
         // An older server is told by a request of its own.
@@ -119,7 +123,9 @@ impl UpstreamServer {
     /// Returns the connection of a client with a session; made anew if it has ended.
     async fn own_speaker(&self, context: &Context, handshake: Handshake) -> Result<Arc<Speaker>, ErrorData> {
         let speakers = &self.upstream.speakers;
-        let own = self.own.get_or_init(|| speakers.register());
+        let own = self
+            .own
+            .get_or_init(|| speakers.register(self.upstream.unknown_lists()));
         own.used();
         let mut slot = own.slot.lock().await;
         if let Some(speaker) = &*slot {
@@ -130,23 +136,34 @@ impl UpstreamServer {
             // Its place is free before the next one is taken.
             *slot = None;
         }
+        let notices = Arc::new(ChangeNotices::default());
+        let mut client = Introduction::of_client(context, handshake);
+        client.signals = Some(notices.clone());
+        let one_client = OneClient::new();
+        one_client.reach(ClientLine::of(context), self.level.clone());
+        client.one_client = Some(one_client);
         let key = ClientKey::of(context);
-        let speaker = speakers
-            .open(&self.upstream, key, client_of(context), handshake)
-            .await?;
-        let speaker = Arc::new(speaker);
+        let speaker = Arc::new(speakers.open(&self.upstream, key, client).await?);
         *slot = Some(speaker.clone());
         drop(slot);
+        self.begin_own_lists(own, &speaker.connection, context);
+        let has_lost_state = own.take_lost_state();
+        if has_lost_state {
+            // Without a word of the server: its lists may have gone back to what they are at first.
+            notices.may_lack();
+        }
+        let audience = Audience::Client(ClientLine::of(context));
+        ListsWatch::begin(&self.upstream, &own.lists, &speaker.connection, notices, audience);
         self.level.tell(&speaker.connection).await;
         // A server without sessions had no state to lose.
-        if own.take_lost_state() && !speaker.connection.is_stateless() {
+        if has_lost_state && !speaker.connection.is_stateless() {
             tell_lost_state(context).await;
         }
         Ok(speaker)
     }
 
     /// Returns the connection of a client with a session, if it has one now.
-    pub(super) async fn opened_speaker(&self) -> Option<Arc<Speaker>> {
+    async fn opened_speaker(&self) -> Option<Arc<Speaker>> {
         match self.own.get() {
             Some(own) => own.slot.lock().await.clone(),
             None => None,
@@ -158,21 +175,34 @@ impl UpstreamServer {
         self.source
     }
 
-    pub(super) fn upstream(&self) -> &Upstream {
+    pub(super) fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
+    }
+
+    /// The place of the client's own connection, if it has made a call.
+    pub(super) fn own(&self) -> Option<&Arc<OwnSpeaker>> {
+        self.own.get()
+    }
+
+    /// Takes note that the only client is ready, if the server has one alone.
+    pub(super) fn note_ready(&self, peer: Peer<RoleServer>) {
+        if let Some(client) = self.upstream.one_client() {
+            client.reach(ClientLine::Connection(peer), self.level.clone());
+        }
+    }
+
+    /// Returns the connection of the client, if it has one now.
+    pub(super) async fn connection_of_client(&self) -> Option<Arc<UpstreamConnection>> {
+        match self.upstream.options().isolation {
+            Isolation::Sole => self.upstream.connected_now(),
+            _ => Some(self.opened_speaker().await?.connection.clone()),
+        }
     }
 
     /// Sets the log level of the client, on its connection too if it has one now.
     pub(super) async fn set_level_of_client(&self, level: LoggingLevel) {
         self.level.set(level);
-        let connection = match self.upstream.options().isolation {
-            Isolation::Sole => self.upstream.connected_now(),
-            _ => self
-                .opened_speaker()
-                .await
-                .map(|speaker| speaker.connection.clone()),
-        };
-        if let Some(connection) = connection {
+        if let Some(connection) = self.connection_of_client().await {
             self.level.tell(&connection).await;
         }
     }
@@ -238,7 +268,7 @@ impl UpstreamServer {
             return Err(UpstreamFailure::TooManyCalls.answer());
         };
         let metrics = self.upstream.metrics();
-        let _in_flight = RequestUnderWay::new(metrics.in_flight.clone());
+        let _in_flight = GaugePlace::new(&metrics.in_flight);
         let began = std::time::Instant::now();
         let connection = road.connection();
         let level = match is_stateless(context) {
@@ -304,22 +334,6 @@ impl UpstreamServer {
                 Ok(ServerResult::InputRequiredResult(required))
             }
         }
-    }
-}
-
-/// Counts a request while it is under way.
-struct RequestUnderWay(metrics::Gauge);
-
-impl RequestUnderWay {
-    fn new(gauge: metrics::Gauge) -> RequestUnderWay {
-        gauge.increment(1);
-        RequestUnderWay(gauge)
-    }
-}
-
-impl Drop for RequestUnderWay {
-    fn drop(&mut self) {
-        self.0.decrement(1);
     }
 }
 

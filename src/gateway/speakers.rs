@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rmcp::model::ClientConfig;
 use rmcp::{ErrorData, RoleServer, service::RequestContext};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::capabilities;
-use super::connect::{Handshake, Introduction, connect};
+use super::connect::connect;
 use super::connection::UpstreamConnection;
 use super::failure::UpstreamFailure;
+use super::introduction::Introduction;
+use super::known_lists::KnownLists;
 use super::own_speaker::OwnSpeaker;
 use super::upstream::Upstream;
 use crate::mcp::caller_beside;
@@ -165,17 +166,11 @@ impl Speakers {
         &self,
         upstream: &Upstream,
         key: ClientKey,
-        client: ClientConfig,
-        handshake: Handshake,
+        caller: Introduction,
     ) -> Result<Speaker, ErrorData> {
         // Before the process is started, so that a crowd of clients starts no more than there are places.
         let Some(place) = self.place(key.principal.clone()) else {
             return Err(UpstreamFailure::TooManySpeakers.answer());
-        };
-        let caller = Introduction {
-            client,
-            handshake,
-            signals: None,
         };
         match connect(upstream, &caller).await {
             Ok(connection) => Ok(Speaker {
@@ -218,8 +213,8 @@ impl Speakers {
     }
 
     /// Makes the place of a client's own connection, which is closed while the client makes no call.
-    pub(super) fn register(&self) -> Arc<OwnSpeaker> {
-        let own = OwnSpeaker::new();
+    pub(super) fn register(&self, lists: KnownLists) -> Arc<OwnSpeaker> {
+        let own = OwnSpeaker::new(lists);
         let mut all = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(Arc::downgrade(&own));
         own

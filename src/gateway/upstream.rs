@@ -1,27 +1,32 @@
 //! The server behind the gateway: its options, the connection of the watcher, and the limits of all
 //! connections.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rmcp::ErrorData;
-use rmcp::model::{ProtocolVersion, ServerPeerInfo};
-use tokio::sync::{Semaphore, watch};
+use rmcp::model::{ClientCapabilities, ClientConfig, ProtocolVersion, ServerPeerInfo};
+use tokio::sync::{Notify, Semaphore, watch};
 
+use super::capabilities;
 use super::connection::UpstreamConnection;
 use super::failure::UpstreamFailure;
 use super::known_lists::KnownLists;
+use super::one_client::OneClient;
 use super::options::{Isolation, UpstreamOptions};
 use super::parked::ParkedCalls;
 use super::prefix::Prefix;
 use super::report;
 use super::report::UpstreamHistory;
+use super::sole_client::SoleClient;
 use super::speakers::Speakers;
 use super::task_ids::TaskIds;
-use crate::ResourceUri;
+use super::views::{ListView, ListViews};
 use crate::client::Target;
 use crate::http::api::{UpstreamKind, UpstreamReport, UpstreamState};
 use crate::metrics::UpstreamMetrics;
+use crate::{ListKind, ResourceUri};
 
 /// The time that a request waits for a connection.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
@@ -39,12 +44,22 @@ pub(super) struct Upstream {
     prefix: Prefix,
     /// True if the gateway has other servers, too.
     is_one_of_several: bool,
+    /// The only client, if the server has one alone and it is known.
+    sole_client: Option<SoleClient>,
+    /// The way to it, if its revision has sessions.
+    one_client: Option<Arc<OneClient>>,
     metrics: Arc<UpstreamMetrics>,
     /// The connection of the watcher, while there is one.
     connection: watch::Sender<Option<Arc<UpstreamConnection>>>,
     /// What the server said of itself last.
     info: Mutex<Arc<ServerPeerInfo>>,
     pub(super) lists: KnownLists,
+    /// Asks the watcher for a look at the lists.
+    pub(super) lists_due: Notify,
+    /// The kinds of which a list of one set of capabilities changed.
+    changed_views: [AtomicBool; 3],
+    /// The lists of clients whose capabilities are not those of the watcher.
+    pub(super) views: ListViews,
     pub(super) tasks: TaskIds,
     /// The events that its report tells.
     history: UpstreamHistory,
@@ -55,14 +70,31 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    pub(super) fn new(options: UpstreamOptions, is_one_of_several: bool) -> Arc<Upstream> {
+    pub(super) fn new(
+        options: UpstreamOptions,
+        is_one_of_several: bool,
+        sole_client: Option<SoleClient>,
+    ) -> Arc<Upstream> {
+        let has_session = matches!(
+            &sole_client,
+            None | Some(SoleClient {
+                has_session: true,
+                ..
+            })
+        );
+        let may_be_reached = options.isolation == Isolation::Sole && has_session;
         let metrics = Arc::new(UpstreamMetrics::new(options.name.as_deref().unwrap_or(UNNAMED)));
         let prefix = Prefix::new(options.name.clone().filter(|_| options.has_prefix));
         Arc::new(Upstream {
             lists: KnownLists::new(prefix.clone(), options.stale_lists, options.tool_pinning),
+            lists_due: Notify::new(),
+            changed_views: Default::default(),
+            views: ListViews::default(),
             speakers: Speakers::new(metrics.clone(), options.speaker_idle),
             prefix,
             is_one_of_several,
+            one_client: may_be_reached.then(OneClient::new),
+            sole_client,
             options,
             connection: watch::Sender::new(None),
             info: Mutex::new(Arc::new(ServerPeerInfo::new(
@@ -116,6 +148,7 @@ impl Upstream {
     pub(super) fn connected(&self, connection: Arc<UpstreamConnection>) {
         self.held_info().clone_from(connection.info());
         self.lists.connected();
+        self.views.for_each(KnownLists::connected);
         self.connection.send_replace(Some(connection));
         self.metrics.up.set(1);
     }
@@ -125,6 +158,7 @@ impl Upstream {
         // Before anything else: requests wait for the next connection from here on.
         self.connection.send_replace(None);
         self.lists.lost();
+        self.views.for_each(KnownLists::lost);
         self.metrics.up.set(0);
     }
 
@@ -137,6 +171,44 @@ impl Upstream {
     /// Takes note of the reason that there is no connection.
     pub(super) fn failed(&self, reason: &str) {
         self.history.failed(reason);
+    }
+
+    /// The way to the only client, if the server has one alone, in a session.
+    pub(super) fn one_client(&self) -> Option<&Arc<OneClient>> {
+        self.one_client.as_ref()
+    }
+
+    /// The client of the watcher's connection.
+    pub(super) fn watching_client(&self) -> ClientConfig {
+        match &self.sole_client {
+            Some(client) if self.options.isolation == Isolation::Sole => client.config.clone(),
+            _ => capabilities::watcher(),
+        }
+    }
+
+    /// Makes lists of which nothing is known.
+    pub(super) fn unknown_lists(&self) -> KnownLists {
+        let options = &self.options;
+        KnownLists::new(self.prefix.clone(), options.stale_lists, options.tool_pinning)
+    }
+
+    /// Returns the lists of clients with these capabilities; none if they are those of the watcher.
+    pub(super) fn view(&self, capabilities: ClientCapabilities) -> Option<Arc<ListView>> {
+        let client = ClientConfig::new(capabilities, capabilities::gateway_name());
+        self.views.of(client, || self.unknown_lists())
+    }
+
+    /// Takes note that a list of one set of capabilities changed, of which the watcher is to tell.
+    pub(super) fn note_changed_view(&self, kind: ListKind) {
+        self.changed_views[kind as usize].store(true, Ordering::Relaxed);
+        self.lists_due.notify_one();
+    }
+
+    /// Returns the kinds of which a list of one set of capabilities changed since the last call.
+    pub(super) fn take_changed_views(&self) -> impl Iterator<Item = ListKind> {
+        ListKind::ALL
+            .into_iter()
+            .filter(|kind| self.changed_views[*kind as usize].swap(false, Ordering::Relaxed))
     }
 
     /// Takes note of the number of resources that the server announces.

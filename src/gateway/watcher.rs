@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::announcements::{self, ANNOUNCE_TIMEOUT};
-use super::capabilities;
-use super::change_notices::{ChangeNotices, Noticed};
-use super::connect::{Handshake, Introduction, connect};
+use super::change_notices::{ChangeNotices, GATHER_TIME, Noticed};
+use super::connect::connect;
 use super::connection::UpstreamConnection;
 use super::followers::{FollowedResources, Follower};
+use super::introduction::{Handshake, Introduction};
 use super::lists;
 use super::upstream::Upstream;
 use crate::backoff::{doubled, shortened};
@@ -29,10 +29,6 @@ const RECONNECT_MAX: Duration = Duration::from_secs(30);
 
 /// The time that a connection must last for the waits to begin anew.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
-
-/// The time for which notices are gathered before the gateway looks, so that many of one content are one
-/// look.
-const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// The interval between two looks right after a change. It doubles up to the configured one.
 const POLL_FIRST: Duration = Duration::from_secs(1);
@@ -56,8 +52,6 @@ pub(super) struct UpstreamWatcher {
     stream: Option<JoinHandle<()>>,
     /// Tells that the server has ended it.
     stream_ended: Arc<Notify>,
-    /// Asks for a look at the lists.
-    lists_due: Arc<Notify>,
     interval: Duration,
 }
 
@@ -74,7 +68,6 @@ impl UpstreamWatcher {
             silent: BTreeSet::new(),
             stream: None,
             stream_ended: Arc::default(),
-            lists_due: Arc::default(),
             interval: POLL_FIRST,
         }
     }
@@ -105,9 +98,11 @@ impl UpstreamWatcher {
 
     async fn open(&self) -> Result<Arc<UpstreamConnection>, ConnectError> {
         let caller = Introduction {
-            client: capabilities::watcher(),
+            client: self.upstream.watching_client(),
             handshake: Handshake::Newest,
             signals: Some(self.signals.clone()),
+            is_shared: true,
+            one_client: self.upstream.one_client().cloned(),
         };
         connect(&self.upstream, &caller).await.map(Arc::new)
     }
@@ -202,7 +197,7 @@ impl UpstreamWatcher {
     /// The bus has stopped.
     async fn serve(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         let bus = self.wrap.bus().clone();
-        let lists = look_at_lists(self.upstream.clone(), self.wrap.clone(), self.lists_due.clone());
+        let lists = look_at_lists(self.upstream.clone(), self.wrap.clone());
         // Whatever is under way at the end is left: the next connection begins with a look at everything.
         tokio::select! {
             () = connection.lost().wait() => Ok(()),
@@ -224,7 +219,7 @@ impl UpstreamWatcher {
         self.silent.clear();
         self.announce(connection, subscribed.clone()).await;
         self.upstream.metrics().looks_connected.increment(1);
-        self.lists_due.notify_one();
+        self.upstream.lists_due.notify_one();
         self.wrap.refresh_resources(subscribed).await?;
         self.interval = POLL_FIRST;
         let mut due = Instant::now() + self.interval;
@@ -259,7 +254,7 @@ impl UpstreamWatcher {
     async fn look(&mut self, noticed: Noticed) -> Result<(), PublishError> {
         self.upstream.metrics().looks_noticed.increment(1);
         if noticed.lists {
-            self.lists_due.notify_one();
+            self.upstream.lists_due.notify_one();
         }
         if noticed.is_overfull {
             let subscribed = self.subscribed().await?;
@@ -290,12 +285,13 @@ impl UpstreamWatcher {
     async fn poll(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         self.upstream.metrics().looks_timed.increment(1);
         self.upstream.speakers.close_idle();
+        self.upstream.views.close_idle();
         self.upstream.parked.end_expired();
         let subscribed = self.subscribed().await?;
         // Compared over the whole look: which of the resources changed makes no difference here.
         let before = self.wrap.bus().etags(subscribed.clone()).await?;
         self.wrap.refresh_resources(subscribed.clone()).await?;
-        self.lists_due.notify_one();
+        self.upstream.lists_due.notify_one();
         let after = self.wrap.bus().etags(subscribed.clone()).await?;
         self.interval = match before == after {
             true => (self.interval * 2).min(self.upstream.options().poll.max(POLL_FIRST)),
@@ -399,12 +395,15 @@ impl UpstreamWatcher {
 ///
 /// # Errors
 /// The bus has stopped.
-async fn look_at_lists(upstream: Arc<Upstream>, wrap: Wrap, due: Arc<Notify>) -> Result<(), PublishError> {
+async fn look_at_lists(upstream: Arc<Upstream>, wrap: Wrap) -> Result<(), PublishError> {
     loop {
-        due.notified().await;
+        upstream.lists_due.notified().await;
         // Those of the other servers are taken as they are known.
         lists::renew(&upstream).await;
         wrap.refresh_lists().await?;
+        for kind in upstream.take_changed_views() {
+            wrap.tell_list_changed(kind).await?;
+        }
     }
 }
 

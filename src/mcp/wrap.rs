@@ -16,6 +16,8 @@ mod sessions;
 mod wrapped_servers;
 mod serve;
 mod follow;
+#[cfg(feature = "service")]
+mod client_line;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +27,8 @@ use std::time::Duration;
 use rmcp::ServerHandler;
 
 use self::absent_client::AbsentClient;
+#[cfg(feature = "service")]
+pub(crate) use self::client_line::ClientLine;
 use self::client_view::ClientView;
 use self::content::KnownContent;
 #[cfg(feature = "service")]

@@ -19,6 +19,8 @@ metric_table! {
         "Reads and lists that the gateway made by itself, by their reason: a notice, the interval or a new connection.";
     describe_gauge SPEAKERS = "tidings_upstream_speakers",
         "Connections to the server behind the gateway that are a single client's.";
+    describe_gauge VIEWS = "tidings_upstream_views",
+        "Connections to the server behind the gateway for the lists of clients with the same capabilities.";
     describe_gauge PARKED = "tidings_upstream_parked_calls", "Calls that wait for input of their client.";
     describe_counter REFUSED = "tidings_upstream_refused_requests_total",
         "Requests of the server behind the gateway that no client could be asked.";
@@ -44,6 +46,7 @@ pub(crate) struct UpstreamMetrics {
     pub(crate) looks_timed: Counter,
     pub(crate) looks_connected: Counter,
     pub(crate) speakers: Gauge,
+    pub(crate) views: Gauge,
     pub(crate) parked: Gauge,
     pub(crate) refused_requests: Counter,
     pub(crate) notices_dropped: Counter,
@@ -71,6 +74,7 @@ impl UpstreamMetrics {
             looks_timed: counter!(LOOKS, "upstream" => upstream.clone(), "reason" => "interval"),
             looks_connected: counter!(LOOKS, "upstream" => upstream.clone(), "reason" => "connection"),
             speakers: gauge!(SPEAKERS, "upstream" => upstream.clone()),
+            views: gauge!(VIEWS, "upstream" => upstream.clone()),
             parked: gauge!(PARKED, "upstream" => upstream.clone()),
             refused_requests: counter!(REFUSED, "upstream" => upstream.clone()),
             notices_dropped: counter!(DROPPED, "upstream" => upstream.clone()),
@@ -79,5 +83,22 @@ impl UpstreamMetrics {
             unknown_ids: counter!(MESSAGES_DROPPED, "upstream" => upstream.clone(), "reason" => "unknown_id"),
             error_lines_dropped: counter!(ERROR_LINES_DROPPED, "upstream" => upstream),
         }
+    }
+}
+
+/// Counts something in a gauge for as long as it is there.
+pub(crate) struct GaugePlace(Gauge);
+
+impl GaugePlace {
+    /// Counts one more.
+    pub(crate) fn new(gauge: &Gauge) -> GaugePlace {
+        gauge.increment(1);
+        GaugePlace(gauge.clone())
+    }
+}
+
+impl Drop for GaugePlace {
+    fn drop(&mut self) {
+        self.0.decrement(1);
     }
 }

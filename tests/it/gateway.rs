@@ -17,6 +17,7 @@ mod rights;
 mod rude;
 mod several;
 mod storm;
+mod views;
 mod workshop;
 
 use std::net::SocketAddr;

@@ -60,6 +60,21 @@ impl Wrap {
         }
     }
 
+    /// Notifies all clients that lists of this kind changed, where the follower's own are what they were: it
+    /// shows clients different ones.
+    ///
+    /// # Errors
+    /// [`PublishError::Closed`](crate::PublishError::Closed) when the bus has stopped.
+    #[cfg(feature = "service")]
+    pub(crate) async fn tell_list_changed(&self, kind: crate::ListKind) -> Result<(), crate::PublishError> {
+        let mut listed = self.state.listed.lock().await;
+        listed.note_unseen(kind);
+        let whole = listed.of_kind(kind);
+        self.state.bus.set_foreign_list(kind, whole).await?;
+        self.state.list_changes[kind as usize].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    }
+
     /// Reads resources of the wrapped server again, and notifies subscribers of those that differ now.
     /// Those that no client has read or subscribed to are left out.
     ///

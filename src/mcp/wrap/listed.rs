@@ -12,6 +12,8 @@ use crate::{Digest, ListKind};
 #[derive(Debug, Default)]
 pub(super) struct ListedItems {
     lists: HashMap<ServerList, KnownList>,
+    /// Changes by kind that are in no list here, since only some clients are shown them.
+    unseen: [u64; 3],
 }
 
 #[derive(Debug)]
@@ -36,6 +38,12 @@ impl ListedItems {
         }
     }
 
+    /// Takes note of a change of a kind that is in no list here.
+    #[cfg(feature = "service")]
+    pub(super) fn note_unseen(&mut self, kind: ListKind) {
+        self.unseen[kind as usize] += 1;
+    }
+
     /// Returns the digest of everything that was listed of a kind; none when there is nothing.
     pub(super) fn of_kind(&self, kind: ListKind) -> Option<Digest> {
         let mut bytes: Vec<[u8; 16]> = Vec::new();
@@ -51,6 +59,10 @@ impl ListedItems {
             is_empty &= digest.is_none();
             // The digest includes empty lists: an item that moves from one list to the other is a change.
             bytes.push(digest.map(|digest| digest.0.to_le_bytes()).unwrap_or_default());
+        }
+        if self.unseen[kind as usize] > 0 {
+            is_empty = false;
+            bytes.push(u128::from(self.unseen[kind as usize]).to_le_bytes());
         }
         (!is_empty).then(|| digest_of_all(&bytes))
     }

@@ -231,7 +231,8 @@ impl<H: ServerHandler> Wrapped<H> {
         if !is_first_page && !declares(&*self.inner, list) {
             return Err(lists::invalid_cursor());
         }
-        if !is_first_page || next.is_some() {
+        // Behind a follower each client may be shown another list, so none is that of all.
+        if !is_first_page || next.is_some() || self.wrap.is_followed() {
             return Ok(());
         }
         let items = as_json(items);

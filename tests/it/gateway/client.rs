@@ -46,22 +46,19 @@ impl Told {
 /// The client's side of the protocol.
 pub(super) struct Person {
     name: String,
+    capabilities: ClientCapabilities,
     revision: ProtocolVersion,
     told: watch::Sender<Told>,
 }
 
 impl ClientHandler for Person {
     fn get_info(&self) -> ClientConfig {
-        let capabilities = ClientCapabilities::builder()
-            .enable_sampling()
-            .enable_elicitation()
-            .build();
         let version = match self.revision == ProtocolVersion::V_2026_07_28 {
             true => ProtocolVersion::LATEST_WITH_INITIALIZE,
             false => self.revision.clone(),
         };
-        ClientConfig::new(capabilities, Implementation::new(self.name.clone(), "1"))
-            .with_protocol_version(version)
+        let name = Implementation::new(self.name.clone(), "1");
+        ClientConfig::new(self.capabilities.clone(), name).with_protocol_version(version)
     }
 
     async fn create_message(
@@ -123,14 +120,29 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects a client of this revision.
+    /// Connects a client of this revision that can be asked.
     pub(super) async fn connect(url: &str, name: &str, revision: &ProtocolVersion) -> Client {
+        let capabilities = ClientCapabilities::builder()
+            .enable_sampling()
+            .enable_elicitation()
+            .build();
+        Client::connect_with(url, name, revision, capabilities).await
+    }
+
+    /// Connects a client with these capabilities.
+    pub(super) async fn connect_with(
+        url: &str,
+        name: &str,
+        revision: &ProtocolVersion,
+        capabilities: ClientCapabilities,
+    ) -> Client {
         // reqwest wants a provider even without TLS. Another test may have installed it already.
         #[cfg(feature = "tls")]
         rustls::crypto::ring::default_provider().install_default().ok();
         let told = watch::Sender::new(Told::default());
         let person = Person {
             name: name.to_owned(),
+            capabilities,
             revision: revision.clone(),
             told: told.clone(),
         };

@@ -4,11 +4,11 @@
 #![expect(deprecated, reason = "the older revisions have sampling and subscriptions")]
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rmcp::model::*;
-use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
@@ -32,6 +32,11 @@ pub(super) struct Workshop {
     pub(super) cancelled: watch::Sender<usize>,
     /// Ends the listen streams that are open.
     ended: watch::Sender<()>,
+    /// True if a tool is listed besides for every client, or for those without sampling; and the clients that
+    /// are told when that changes.
+    extra_for_all: AtomicBool,
+    extra_for_some: AtomicBool,
+    told: Mutex<Vec<Peer<RoleServer>>>,
     /// Tools that are listed besides, each time of other names; and those that were.
     pub(super) crowd: AtomicUsize,
     crowded: AtomicUsize,
@@ -49,6 +54,9 @@ impl Workshop {
             running: watch::Sender::new(0),
             cancelled: watch::Sender::new(0),
             ended: watch::Sender::new(()),
+            extra_for_all: AtomicBool::new(false),
+            extra_for_some: AtomicBool::new(false),
+            told: Mutex::default(),
             crowd: AtomicUsize::new(0),
             crowded: AtomicUsize::new(0),
         })
@@ -63,7 +71,7 @@ impl Workshop {
     pub(super) async fn serve(self: &Arc<Workshop>) -> (String, JoinHandle<()>) {
         let workshop = self.clone();
         let service = StreamableHttpService::new(
-            move || Ok(Bench(workshop.clone(), Mutex::default())),
+            move || Ok(Bench::new(workshop.clone())),
             Arc::new(LocalSessionManager::default()),
             StreamableHttpServerConfig::default(),
         );
@@ -74,6 +82,31 @@ impl Workshop {
             axum::serve(listener, app).await.expect("served");
         });
         (url, serving)
+    }
+
+    /// Lists another tool without a word.
+    pub(super) fn add_tool_in_silence(&self) {
+        self.extra_for_all.store(true, Ordering::SeqCst);
+    }
+
+    /// Lists another tool, and tells every client.
+    pub(super) async fn add_tool(&self) {
+        self.add_tool_in_silence();
+        self.tell_tools().await;
+    }
+
+    /// Lists another tool for clients without sampling, and tells every client.
+    pub(super) async fn add_tool_for_some(&self) {
+        self.extra_for_some.store(true, Ordering::SeqCst);
+        self.tell_tools().await;
+    }
+
+    async fn tell_tools(&self) {
+        let told = self.told.lock().unwrap().clone();
+        for peer in told {
+            // The session may have ended.
+            peer.notify_tool_list_changed().await.ok();
+        }
     }
 
     /// Changes the note without a word.
@@ -101,10 +134,24 @@ impl Workshop {
     }
 }
 
-/// The server as one client has it, and the log level that it has set.
-struct Bench(Arc<Workshop>, Mutex<Option<LoggingLevel>>);
+/// The server as one client has it.
+struct Bench {
+    workshop: Arc<Workshop>,
+    /// The log level that the client has set.
+    level: Mutex<Option<LoggingLevel>>,
+    /// True once the client has unlocked another tool.
+    is_unlocked: AtomicBool,
+}
 
 impl Bench {
+    fn new(workshop: Arc<Workshop>) -> Bench {
+        Bench {
+            workshop,
+            level: Mutex::default(),
+            is_unlocked: AtomicBool::new(false),
+        }
+    }
+
     async fn ask(&self, request: &CallToolRequestParams, context: &Context) -> Result<String, ErrorData> {
         let is_sampling = request.name == "sample";
         let answered = match is_sampling {
@@ -135,16 +182,16 @@ impl Bench {
                 Ok("done".to_owned())
             }
             "wait" => {
-                self.0.running.send_modify(|running| *running += 1);
+                self.workshop.running.send_modify(|running| *running += 1);
                 context.ct.cancelled().await;
-                self.0.cancelled.send_modify(|cancelled| *cancelled += 1);
+                self.workshop.cancelled.send_modify(|cancelled| *cancelled += 1);
                 Ok("cancelled".to_owned())
             }
             "log" => {
                 // Once another call is under way, of which this is to know nothing.
-                let mut running = self.0.running.subscribe();
+                let mut running = self.workshop.running.subscribe();
                 running.wait_for(|running| *running > 0).await.unwrap();
-                let in_session = *self.1.lock().unwrap();
+                let in_session = *self.level.lock().unwrap();
                 if context.meta.log_level().or(in_session).is_some() {
                     let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!("for you"));
                     context.peer.notify_logging_message(message).await.ok();
@@ -160,6 +207,11 @@ impl Bench {
                 answer
                     .map(|answer| json!(answer).to_string())
                     .map_err(|error| ErrorData::internal_error(error.to_string(), None))
+            }
+            "unlock" => {
+                self.is_unlocked.store(true, Ordering::SeqCst);
+                context.peer.notify_tool_list_changed().await.ok();
+                Ok("unlocked".to_owned())
             }
             "long" => Ok("x".repeat(17 << 20)),
             _ => Ok("hello".to_owned()),
@@ -203,7 +255,7 @@ fn question(name: &str) -> InputRequest {
 
 impl ServerHandler for Bench {
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        Cow::Owned(vec![self.0.revision.clone()])
+        Cow::Owned(vec![self.workshop.revision.clone()])
     }
 
     fn get_info(&self) -> InitializeResult {
@@ -216,18 +268,19 @@ impl ServerHandler for Bench {
         InitializeResult::new(capabilities)
             .with_server_info(Implementation::new("workshop", "1"))
             .with_instructions("work")
-            .with_protocol_version(self.0.revision.clone())
+            .with_protocol_version(self.workshop.revision.clone())
     }
 
-    async fn on_initialized(&self, _: rmcp::service::NotificationContext<RoleServer>) {
-        self.0.sessions.fetch_add(1, Ordering::SeqCst);
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        self.workshop.told.lock().unwrap().push(context.peer);
+        self.workshop.sessions.fetch_add(1, Ordering::SeqCst);
     }
 
     async fn set_level(&self, request: SetLevelRequestParams, _: Context) -> Result<(), ErrorData> {
-        if self.0.revision == ProtocolVersion::V_2026_07_28 {
+        if self.workshop.revision == ProtocolVersion::V_2026_07_28 {
             return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
         }
-        *self.1.lock().unwrap() = Some(request.level);
+        *self.level.lock().unwrap() = Some(request.level);
         Ok(())
     }
 
@@ -246,22 +299,22 @@ impl ServerHandler for Bench {
         request: ReadResourceRequestParams,
         _: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.0.reads.fetch_add(1, Ordering::SeqCst);
+        self.workshop.reads.fetch_add(1, Ordering::SeqCst);
         if request.uri != NOTE {
             return Err(ErrorData::invalid_params("there is no such note", None));
         }
-        let text = self.0.text.borrow().clone();
+        let text = self.workshop.text.borrow().clone();
         Ok(ReadResourceResult::new(vec![ResourceContents::text(text, NOTE)]).into())
     }
 
     async fn subscribe(&self, _: SubscribeRequestParams, context: Context) -> Result<(), ErrorData> {
-        self.0.subscriptions.fetch_add(1, Ordering::SeqCst);
-        self.0.subscribers.lock().unwrap().push(context.peer);
+        self.workshop.subscriptions.fetch_add(1, Ordering::SeqCst);
+        self.workshop.subscribers.lock().unwrap().push(context.peer);
         Ok(())
     }
 
     async fn unsubscribe(&self, _: UnsubscribeRequestParams, _: Context) -> Result<(), ErrorData> {
-        self.0.subscriptions.fetch_sub(1, Ordering::SeqCst);
+        self.workshop.subscriptions.fetch_sub(1, Ordering::SeqCst);
         Ok(())
     }
 
@@ -270,12 +323,12 @@ impl ServerHandler for Bench {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let mut text = self.0.text.subscribe();
+        let mut text = self.workshop.text.subscribe();
         let is_for_note = context.accepted().resource_subscriptions.is_some();
-        self.0
+        self.workshop
             .subscriptions
             .fetch_add(usize::from(is_for_note), Ordering::SeqCst);
-        let mut ended = self.0.ended.subscribe();
+        let mut ended = self.workshop.ended.subscribe();
         while let Some(()) = note_changed(&mut text, &mut ended, &context).await {
             if is_for_note {
                 let updated = ResourceUpdatedNotificationParam::new(NOTE);
@@ -284,7 +337,7 @@ impl ServerHandler for Bench {
                 context.sink().send(updated).await.ok();
             }
         }
-        self.0
+        self.workshop
             .subscriptions
             .fetch_sub(usize::from(is_for_note), Ordering::SeqCst);
         Ok(())
@@ -293,19 +346,35 @@ impl ServerHandler for Bench {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: Context,
+        context: Context,
     ) -> Result<ListToolsResult, ErrorData> {
-        let names = ["hello", "progress", "wait", "log", "sample", "elicit"];
-        let tools = names.map(|name| {
+        let mut names = vec!["hello", "progress", "wait", "log", "elicit"];
+        let capabilities = context.client_capabilities().unwrap_or_default();
+        let has_sampling = capabilities.sampling.is_some();
+        names.push(if has_sampling {
+            "sample"
+        } else {
+            "without_sampling"
+        });
+        let has_more = !has_sampling && self.workshop.extra_for_some.load(Ordering::SeqCst);
+        names.extend(has_more.then_some("extra_for_some"));
+        names.extend(self.is_unlocked.load(Ordering::SeqCst).then_some("unlocked"));
+        names.extend(
+            self.workshop
+                .extra_for_all
+                .load(Ordering::SeqCst)
+                .then_some("extra"),
+        );
+        let tools = names.into_iter().map(|name| {
             Tool::new(
                 name,
                 "a tool",
                 JsonObject::from_iter([("type".to_owned(), json!("object"))]),
             )
         });
-        let mut tools = Vec::from(tools);
-        for _ in 0..self.0.crowd.load(Ordering::SeqCst) {
-            let number = self.0.crowded.fetch_add(1, Ordering::SeqCst);
+        let mut tools: Vec<Tool> = tools.collect();
+        for _ in 0..self.workshop.crowd.load(Ordering::SeqCst) {
+            let number = self.workshop.crowded.fetch_add(1, Ordering::SeqCst);
             tools.push(Tool::new(format!("t{number}"), "", JsonObject::new()));
         }
         Ok(ListToolsResult::with_all_items(tools))
@@ -317,7 +386,7 @@ impl ServerHandler for Bench {
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
         let asks = matches!(&*request.name, "sample" | "elicit");
-        let text = if asks && self.0.revision == ProtocolVersion::V_2026_07_28 {
+        let text = if asks && self.workshop.revision == ProtocolVersion::V_2026_07_28 {
             let Some(responses) = &request.input_responses else {
                 let questions = InputRequests::from([("q".to_owned(), question(&request.name))]);
                 let required = InputRequiredResult::from_input_requests(questions);

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, InitializeRequestParams, JsonRpcMessage, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, GetExtensions, InitializeRequestParams, JsonRpcMessage,
+    ServerJsonRpcMessage,
 };
 use rmcp::service::{RunningService, serve_directly};
 use rmcp::{RoleServer, ServerHandler};
@@ -165,8 +166,13 @@ impl<H: ServerHandler> HandlerSession<H> {
         if !exchange.ids.take(&mut message) {
             return Ok(None);
         }
-        let messages = match &message {
-            JsonRpcMessage::Request(request) => Some(exchange.routes.begin(request)),
+        let messages = match &mut message {
+            JsonRpcMessage::Request(request) => {
+                // For a handler that has to tell its client something after the request.
+                let own_messages = self.own_messages.clone();
+                request.request.extensions_mut().insert(own_messages);
+                Some(exchange.routes.begin(request))
+            }
             JsonRpcMessage::Notification(notice) => {
                 if let ClientNotification::CancelledNotification(cancelled) = &notice.notification
                     && let Some(id) = &cancelled.params.request_id
