@@ -47,6 +47,7 @@ mod merged;
 mod change_notices;
 mod upstream;
 mod announcements;
+mod rated_polls;
 mod watcher;
 mod followers;
 

@@ -152,6 +152,7 @@ label_table! {
         QuotaToolPlaces = "quota.tool_places",
         Batch = "messages of one batch",
         OwnMessages = "own messages of a wrapped server",
+        PollRate = "gateway.upstream.poll_rate",
         Views = "lists of sets of capabilities",
         SessionMessages = "waiting messages of a wrapped session",
         BatchLines = "http.batch_max",

@@ -66,6 +66,9 @@ table! { #[schemars(extend("x-one-of" = ["command", "url"]))]
     /// Longest time between two reads of a subscribed resource, for changes that the server does not
     /// announce.
     poll: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, HOUR>>";
+    /// Such reads in a second. At the limit: The others are made later, so with more than `poll` times this
+    /// many resources a change that the server does not announce is seen after a longer time than `poll`.
+    poll_rate: usize = 20, "Checked::<Count<1, 10_000>>";
     /// Longest time of a call without an answer or progress.
     call_timeout: Duration = Duration::from_secs(300), "Checked::<Time<SECOND, HOUR>>";
     /// Time for which the items of a server that is down are listed as they were last.

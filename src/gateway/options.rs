@@ -82,6 +82,9 @@ pub struct UpstreamOptions {
     /// The longest time between two reads of a subscribed resource (default 30 s). It bounds how long a
     /// change can stay unseen that the server does not announce.
     pub poll: Duration,
+    /// Such reads in a second (default 20). With more than `poll` times as many resources, the reads of each
+    /// are further apart than `poll`; that is counted.
+    pub poll_rate: usize,
     /// The longest time without an answer or progress of a call (default 5 min).
     pub call_timeout: Duration,
     /// The time for which the items of a server that is down are listed as they were last (default 60 s).
@@ -115,6 +118,7 @@ impl UpstreamOptions {
             variables: table.env.clone(),
             isolation: table.isolation.into(),
             poll: table.poll,
+            poll_rate: table.poll_rate,
             call_timeout: table.call_timeout,
             stale_lists: table.stale_lists,
             restart_max: table.restart_max,

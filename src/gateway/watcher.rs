@@ -1,26 +1,26 @@
 //! The watcher: keeps the connection from which all clients get resources and lists, has the server announce
 //! their changes, and looks whenever something may have changed.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::SubscriptionFilter;
-use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::announcements::{self, ANNOUNCE_TIMEOUT};
+use super::announcements::Announcements;
 use super::change_notices::{ChangeNotices, GATHER_TIME, Noticed};
 use super::connect::connect;
 use super::connection::UpstreamConnection;
 use super::followers::{FollowedResources, Follower};
 use super::introduction::{Handshake, Introduction};
 use super::lists;
+use super::rated_polls::{POLL_FIRST, RatedPolls};
 use super::upstream::Upstream;
 use crate::backoff::{doubled, shortened};
 use crate::client::ConnectError;
 use crate::mcp::Wrap;
+use crate::metrics::{self, Limit};
 use crate::{PublishError, ResourceUri};
 
 /// The waits between attempts to connect: the first, and the longest. Each is shortened by up to a half.
@@ -29,9 +29,6 @@ const RECONNECT_MAX: Duration = Duration::from_secs(30);
 
 /// The time that a connection must last for the waits to begin anew.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
-
-/// The interval between two looks right after a change. It doubles up to the configured one.
-const POLL_FIRST: Duration = Duration::from_secs(1);
 
 /// Subscriptions that wait for the watcher. A client beyond them is subscribed at once; its resources are
 /// then found at the next look.
@@ -44,30 +41,25 @@ pub(super) struct UpstreamWatcher {
     signals: Arc<ChangeNotices>,
     follow: mpsc::Sender<FollowedResources>,
     followed: mpsc::Receiver<FollowedResources>,
-    /// The resources that the server was asked to announce.
-    announced: BTreeSet<String>,
-    /// The resources that it does not announce.
-    silent: BTreeSet<String>,
-    /// The listen stream of 2026-07-28.
-    stream: Option<JoinHandle<()>>,
-    /// Tells that the server has ended it.
-    stream_ended: Arc<Notify>,
+    announcements: Announcements,
+    /// The reads of subscribed resources without a notice.
+    polls: RatedPolls,
+    /// The interval between two looks at everything else: the lists, and what the server is to announce.
     interval: Duration,
 }
 
 impl UpstreamWatcher {
     pub(super) fn new(wrap: Wrap, upstream: Arc<Upstream>) -> UpstreamWatcher {
         let (follow, followed) = mpsc::channel(FOLLOWED_MAX);
+        let options = upstream.options();
         UpstreamWatcher {
+            polls: RatedPolls::new(options.poll, options.poll_rate),
             wrap,
             upstream,
             signals: Arc::default(),
             follow,
             followed,
-            announced: BTreeSet::new(),
-            silent: BTreeSet::new(),
-            stream: None,
-            stream_ended: Arc::default(),
+            announcements: Announcements::default(),
             interval: POLL_FIRST,
         }
     }
@@ -127,7 +119,7 @@ impl UpstreamWatcher {
                 );
             }
             self.upstream.disconnected();
-            self.end_stream();
+            self.announcements.end_stream();
             if !self.reconnect(&mut failures).await {
                 return;
             }
@@ -214,23 +206,25 @@ impl UpstreamWatcher {
     async fn work(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         // Those of clients that subscribed over earlier connections.
         let subscribed = self.subscribed().await?;
-        // No announcement outlives its connection.
-        self.announced.clear();
-        self.silent.clear();
+        self.announcements.begin_anew();
         self.announce(connection, subscribed.clone()).await;
         self.upstream.metrics().looks_connected.increment(1);
         self.upstream.lists_due.notify_one();
+        self.polls.keep(&subscribed, Instant::now());
+        self.polls.all_soon(Instant::now());
         self.wrap.refresh_resources(subscribed).await?;
         self.interval = POLL_FIRST;
         let mut due = Instant::now() + self.interval;
         loop {
+            let next_poll = self.polls.next();
             tokio::select! {
                 Some(followed) = self.followed.recv() => {
+                    // A client that has just come is told soon whether there is anything to tell.
+                    self.polls.soon(&followed.uris, Instant::now());
                     self.announce(connection, followed.uris).await;
                     if followed.done.send(()).is_err() {
                         tracing::debug!("a client was gone before its subscription was passed on");
                     }
-                    // A client that has just come is told soon whether there is anything to tell.
                     self.interval = POLL_FIRST;
                     due = due.min(Instant::now() + self.interval);
                 }
@@ -241,9 +235,18 @@ impl UpstreamWatcher {
                     self.look(noticed).await?;
                 }
                 // Nothing is announced until the next look, which opens another one.
-                () = self.stream_ended.notified() => due = due.min(Instant::now() + POLL_FIRST),
+                () = self.announcements.stream_ended() => {
+                    self.polls.all_soon(Instant::now());
+                    due = due.min(Instant::now() + POLL_FIRST);
+                }
+                () = until(next_poll) => {
+                    if self.poll().await? {
+                        self.interval = POLL_FIRST;
+                        due = due.min(Instant::now() + self.interval);
+                    }
+                }
                 () = tokio::time::sleep_until(due) => {
-                    self.poll(connection).await?;
+                    self.look_at_rest(connection).await?;
                     due = Instant::now() + shortened(self.interval, getrandom::u32().unwrap_or(0));
                 }
             }
@@ -256,16 +259,47 @@ impl UpstreamWatcher {
         if noticed.lists {
             self.upstream.lists_due.notify_one();
         }
-        if noticed.is_overfull {
-            let subscribed = self.subscribed().await?;
-            return self.wrap.refresh_resources(subscribed).await;
+        let uris = match noticed.is_overfull {
+            true => self.subscribed().await?,
+            false => {
+                let prefix = self.upstream.prefix();
+                let uris = noticed.uris.iter();
+                uris.flat_map(|uri| ResourceUri::new(&prefix.uri(uri)).ok())
+                    .collect()
+            }
+        };
+        for uri in self.reread(uris).await? {
+            self.polls.changed(&uri, Instant::now());
         }
-        let prefix = self.upstream.prefix();
-        let uris = noticed
-            .uris
-            .iter()
-            .flat_map(|uri| ResourceUri::new(&prefix.uri(uri)).ok());
-        self.wrap.refresh_resources(uris.collect()).await
+        Ok(())
+    }
+
+    /// Reads resources again. Returns those that changed.
+    async fn reread(&self, uris: Vec<ResourceUri>) -> Result<Vec<ResourceUri>, PublishError> {
+        let before = self.wrap.bus().etags(uris.clone()).await?;
+        self.wrap.refresh_resources(uris.clone()).await?;
+        let after = self.wrap.bus().etags(uris.clone()).await?;
+        let compared = uris.into_iter().zip(before.into_iter().zip(after));
+        let changed = compared.filter(|(_, (before, after))| before != after);
+        Ok(changed.map(|(uri, _)| uri).collect())
+    }
+
+    /// Reads the resources that are due. Returns true if one of them changed.
+    async fn poll(&mut self) -> Result<bool, PublishError> {
+        self.upstream.metrics().looks_timed.increment(1);
+        let (due, must_wait) = self.polls.take(Instant::now());
+        if must_wait {
+            metrics::limit_reached(Limit::PollRate);
+        }
+        let changed: HashSet<ResourceUri> = self.reread(due.clone()).await?.into_iter().collect();
+        let now = Instant::now();
+        for uri in due {
+            match changed.contains(&uri) {
+                true => self.polls.changed(&uri, now),
+                false => self.polls.unchanged(&uri, now, getrandom::u32().unwrap_or(0)),
+            }
+        }
+        Ok(!changed.is_empty())
     }
 
     /// Returns the resources of this server that clients are subscribed to.
@@ -281,23 +315,19 @@ impl UpstreamWatcher {
         own.map(str::to_owned)
     }
 
-    /// Looks at everything, since a server may announce nothing, or not everything.
-    async fn poll(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
+    /// Looks at everything but the content of resources, since a server may announce nothing of it.
+    async fn look_at_rest(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         self.upstream.metrics().looks_timed.increment(1);
         self.upstream.speakers.close_idle();
         self.upstream.views.close_idle();
         self.upstream.parked.end_expired();
-        let subscribed = self.subscribed().await?;
-        // Compared over the whole look: which of the resources changed makes no difference here.
-        let before = self.wrap.bus().etags(subscribed.clone()).await?;
-        self.wrap.refresh_resources(subscribed.clone()).await?;
         self.upstream.lists_due.notify_one();
-        let after = self.wrap.bus().etags(subscribed.clone()).await?;
-        self.interval = match before == after {
-            true => (self.interval * 2).min(self.upstream.options().poll.max(POLL_FIRST)),
-            false => POLL_FIRST,
-        };
-        self.renounce(connection, &subscribed).await;
+        self.interval = (self.interval * 2).min(self.upstream.options().poll.max(POLL_FIRST));
+        let subscribed = self.subscribed().await?;
+        self.polls.keep(&subscribed, Instant::now());
+        let kept = subscribed.iter().flat_map(|uri| self.own(uri)).collect();
+        // Not at once with the last subscriber, who often comes back at the next moment.
+        self.announcements.keep(connection, &kept).await;
         // Those that a full queue kept from being followed, and a stream that the server has ended.
         self.announce(connection, subscribed).await;
         Ok(())
@@ -305,88 +335,17 @@ impl UpstreamWatcher {
 
     /// Has the server announce changes of these resources, too.
     async fn announce(&mut self, connection: &Arc<UpstreamConnection>, uris: Vec<ResourceUri>) {
-        let mut fresh = Vec::new();
-        for own in uris.iter().flat_map(|uri| self.own(uri)) {
-            if !self.announced.contains(&own) && !self.silent.contains(&own) {
-                fresh.push(own);
-            }
-        }
-        let resources = connection.info().capabilities.resources.as_ref();
-        let announces = matches!(resources, Some(resources) if resources.subscribe == Some(true));
-        if connection.is_stateless() {
-            if !announces {
-                self.silent.extend(fresh);
-                fresh = Vec::new();
-            }
-            let has_ended = match &self.stream {
-                Some(stream) => stream.is_finished(),
-                None => true,
-            };
-            if !fresh.is_empty() || has_ended {
-                self.announced.extend(fresh);
-                self.listen(connection).await;
-            }
-        } else {
-            for uri in fresh {
-                if announces && announcements::begin(connection, &uri).await {
-                    self.announced.insert(uri);
-                } else {
-                    self.silent.insert(uri);
-                }
-            }
-        }
-        self.upstream.announces(self.announced.len());
+        let own = uris.iter().flat_map(|uri| self.own(uri)).collect();
+        self.announcements.add(connection, own).await;
+        self.upstream.announces(self.announcements.count());
     }
+}
 
-    /// Opens a listen stream for everything that is to be announced; the last one ends after that.
-    async fn listen(&mut self, connection: &Arc<UpstreamConnection>) {
-        let filter = announcements::filter(connection, &self.announced);
-        if filter == SubscriptionFilter::default() {
-            return;
-        }
-        // Bounded: the watcher has other work, and the next look tries again.
-        match tokio::time::timeout(ANNOUNCE_TIMEOUT, connection.peer().listen(filter)).await {
-            Ok(Ok(mut stream)) => {
-                let has_ended = self.stream_ended.clone();
-                let running = tokio::spawn(async move {
-                    // Its notices were heard on the transport; this only makes room for the next.
-                    while let Ok(Some(_)) = stream.next().await {}
-                    has_ended.notify_one();
-                });
-                self.end_stream();
-                self.stream = Some(running);
-            }
-            Ok(Err(error)) => tracing::debug!(%error, "the server refuses to announce changes"),
-            Err(_) => tracing::debug!("the server does not answer a listen request"),
-        }
-    }
-
-    fn end_stream(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            stream.abort();
-        }
-    }
-
-    /// Ends the announcements of resources that have no subscribers any more.
-    async fn renounce(&mut self, connection: &Arc<UpstreamConnection>, subscribed: &[ResourceUri]) {
-        let kept: BTreeSet<String> = subscribed.iter().flat_map(|uri| self.own(uri)).collect();
-        self.silent.retain(|uri| kept.contains(uri));
-        let ended: Vec<String> = self
-            .announced
-            .iter()
-            .filter(|uri| !kept.contains(*uri))
-            .cloned()
-            .collect();
-        // Not at once with the last subscriber, who often comes back at the next moment.
-        for uri in &ended {
-            self.announced.remove(uri);
-            if !connection.is_stateless() {
-                announcements::end(connection, uri).await;
-            }
-        }
-        if !ended.is_empty() && connection.is_stateless() {
-            self.listen(connection).await;
-        }
+/// Waits until that time; without one, for ever.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -409,7 +368,6 @@ async fn look_at_lists(upstream: Arc<Upstream>, wrap: Wrap) -> Result<(), Publis
 
 impl Drop for UpstreamWatcher {
     fn drop(&mut self) {
-        self.end_stream();
         self.upstream.disconnected();
     }
 }

@@ -263,9 +263,9 @@ async fn ended_listen_stream_is_opened_again() {
     let gateway = Gateway::start(&["--poll", "1h", &url]).await;
     let client = Client::connect(&gateway.url, "a", &ProtocolVersion::V_2026_07_28).await;
     client.watch().await;
-    // By now the gateway looks at most every 8 s by itself.
+    // By now the gateway looks at most every 8 s by itself, at the note and at everything else.
     within("some looks", async {
-        while gateway.timed_looks().await < 4 {
+        while gateway.timed_looks().await < 8 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
