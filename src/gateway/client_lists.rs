@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use rmcp::RoleServer;
 use rmcp::model::*;
 use rmcp::service::{RequestContext, ServiceError};
@@ -54,7 +55,7 @@ macro_rules! client_list {
                     return self.tell_changes(&upstream.lists, lists::$name(upstream)).await;
                 };
                 if let Some(road) = self.list_road(&owner, context).await {
-                    match $read(&road.connection, &road.meta).await {
+                    match $read(&road.connection, &road.meta).boxed().await {
                         Ok(mut items) => {
                             let shown = owner.lists();
                             let noted = async { lists::$note(upstream, &shown.known, &mut items) };

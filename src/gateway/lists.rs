@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use rmcp::model::{PaginatedRequestParams, Prompt, Resource, ResourceTemplate, Tool};
 use rmcp::service::{Peer, ServiceError};
 use rmcp::{ErrorData, RoleClient};
@@ -71,7 +72,8 @@ macro_rules! whole_list {
                     let page = peer.$method(page).await?;
                     Ok((page.$items, page.next_cursor))
                 });
-                match gathered.await {
+                // Boxed: many requests may have to ask for a list first.
+                match gathered.boxed().await {
                     Ok(mut items) => {
                         $note(upstream, &upstream.lists, &mut items);
                         Ok(items)

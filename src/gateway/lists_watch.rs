@@ -3,6 +3,7 @@
 //! A call may change the tools of its session, which no other connection sees.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use rmcp::model::{
     PromptListChangedNotification, RequestMetaObject, ServerNotification, ToolListChangedNotification,
@@ -16,6 +17,9 @@ use super::lists;
 use super::upstream::Upstream;
 use crate::ListKind;
 use crate::mcp::ClientLine;
+
+/// The shortest time between two looks, however many announcements a server sends.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The clients that are told of a change.
 pub(super) enum Audience {
@@ -98,6 +102,8 @@ impl ListsWatch {
             if noticed.lists {
                 self.look_at_tools(&connection).await;
                 self.look_at_prompts(&connection).await;
+                drop(connection);
+                tokio::time::sleep(LOOK_INTERVAL).await;
             }
         }
     }

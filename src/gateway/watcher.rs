@@ -30,6 +30,9 @@ const RECONNECT_MAX: Duration = Duration::from_secs(30);
 /// The time that a connection must last for the waits to begin anew.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
+/// The interval at which connections and calls are ended that have been idle for too long.
+const IDLE_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Subscriptions that wait for the watcher. A client beyond them is subscribed at once; its resources are
 /// then found at the next look.
 const FOLLOWED_MAX: usize = 1_000;
@@ -215,6 +218,7 @@ impl UpstreamWatcher {
         self.wrap.refresh_resources(subscribed).await?;
         self.interval = POLL_FIRST;
         let mut due = Instant::now() + self.interval;
+        let mut idle_due = tokio::time::interval(IDLE_INTERVAL);
         loop {
             let next_poll = self.polls.next();
             tokio::select! {
@@ -244,6 +248,11 @@ impl UpstreamWatcher {
                         self.interval = POLL_FIRST;
                         due = due.min(Instant::now() + self.interval);
                     }
+                }
+                _ = idle_due.tick() => {
+                    self.upstream.speakers.close_idle();
+                    self.upstream.views.close_idle();
+                    self.upstream.parked.end_expired();
                 }
                 () = tokio::time::sleep_until(due) => {
                     self.look_at_rest(connection).await?;
@@ -318,9 +327,6 @@ impl UpstreamWatcher {
     /// Looks at everything but the content of resources, since a server may announce nothing of it.
     async fn look_at_rest(&mut self, connection: &Arc<UpstreamConnection>) -> Result<(), PublishError> {
         self.upstream.metrics().looks_timed.increment(1);
-        self.upstream.speakers.close_idle();
-        self.upstream.views.close_idle();
-        self.upstream.parked.end_expired();
         self.upstream.lists_due.notify_one();
         self.interval = (self.interval * 2).min(self.upstream.options().poll.max(POLL_FIRST));
         let subscribed = self.subscribed().await?;
