@@ -16,6 +16,7 @@ use super::lists::{self, Page};
 use super::options::Isolation;
 use super::own_speaker::OwnSpeaker;
 use super::server::UpstreamServer;
+use super::speakers::ClientKey;
 use super::views::ListView;
 
 type Context = RequestContext<RoleServer>;
@@ -106,8 +107,12 @@ impl UpstreamServer {
         {
             return Some(ListOwner::Own(own.clone()));
         }
+        let has_leased = match upstream.connected_now() {
+            Some(watcher) => self.leased_connection(&watcher, context).is_some(),
+            None => false,
+        };
         let capabilities = context.client_capabilities().unwrap_or_default();
-        upstream.view(capabilities).map(ListOwner::View)
+        upstream.view(capabilities, has_leased).map(ListOwner::View)
     }
 
     /// Takes note of a connection that was made for the client, whose lists are those of the client from here
@@ -133,14 +138,30 @@ impl UpstreamServer {
     async fn list_road(&self, owner: &ListOwner, context: &Context) -> Option<ListRoad> {
         // A server that is down is answered for: another start of it would be as vain.
         let watcher = self.upstream().connected_now()?;
-        let meta = capabilities::meta_for(context, watcher.is_stateless());
         let connection = match owner {
             ListOwner::Own(own) => own.opened_now()?,
-            // The client comes with each request, so the connection need not be another one.
-            ListOwner::View(_) if watcher.is_stateless() => watcher,
-            ListOwner::View(view) => view.connection(self.upstream()).await?,
+            ListOwner::View(view) => match self.leased_connection(&watcher, context) {
+                Some(leased) => leased,
+                // The client comes with each request, so the connection need not be another one.
+                None if watcher.is_stateless() => watcher,
+                None => view.connection(self.upstream()).await?,
+            },
         };
+        let meta = capabilities::meta_for(context, connection.is_stateless());
         Some(ListRoad { connection, meta })
+    }
+
+    /// Returns the connection that the next call of a client without a session would have to itself, if it is
+    /// there. Its last call may have changed the lists.
+    fn leased_connection(
+        &self,
+        watcher: &UpstreamConnection,
+        context: &Context,
+    ) -> Option<Arc<UpstreamConnection>> {
+        match self.leases(watcher, context) {
+            true => self.upstream().speakers.idle_connection(&ClientKey::of(context)),
+            false => None,
+        }
     }
 }
 

@@ -79,11 +79,10 @@ impl UpstreamServer {
         }
         let is_shared = self.upstream.shares_calls(&watcher);
         if is_stateless(context) {
-            // Log messages name no request, so one that asks for them has a connection of its own.
-            if is_shared && context.meta.log_level().is_none() {
-                return Ok(Road::Watcher(watcher));
-            }
-            return self.lease(context).await.map(Road::Leased);
+            return match self.leases(&watcher, context) {
+                true => self.lease(context).await.map(Road::Leased),
+                false => Ok(Road::Watcher(watcher)),
+            };
         }
         // A server of several eras is spoken to in that of the client.
         if !watcher.refuses_initialize() {
@@ -101,6 +100,12 @@ impl UpstreamServer {
             true => Ok(Road::Watcher(watcher)),
             false => self.own_speaker(context, Handshake::Newest).await.map(Road::Own),
         }
+    }
+
+    /// Returns true if a request without a session has a connection to itself.
+    pub(super) fn leases(&self, watcher: &UpstreamConnection, context: &Context) -> bool {
+        // Log messages name no request, so one that asks for them does.
+        is_stateless(context) && (!self.upstream.shares_calls(watcher) || context.meta.log_level().is_some())
     }
 
     async fn lease(&self, context: &Context) -> Result<Speaker, ErrorData> {

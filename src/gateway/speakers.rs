@@ -198,6 +198,15 @@ impl Speakers {
         }
     }
 
+    /// Returns the connection that the next call of a client of this kind would take.
+    pub(super) fn idle_connection(&self, key: &ClientKey) -> Option<Arc<UpstreamConnection>> {
+        let idle = self.idle();
+        let mut newest_first = idle.iter().rev();
+        let next =
+            newest_first.find(|entry| entry.speaker.key == *key && !entry.speaker.connection.lost().is_set());
+        next.map(|entry| entry.speaker.connection.clone())
+    }
+
     /// Keeps a connection for the next call of a client of its kind.
     pub(super) fn give_back(&self, speaker: Speaker) {
         // A connection that has ended would only hold a place until its next client finds that out.

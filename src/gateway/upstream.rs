@@ -192,8 +192,12 @@ impl Upstream {
         KnownLists::new(self.prefix.clone(), options.stale_lists, options.tool_pinning)
     }
 
-    /// Returns the lists of clients with these capabilities; none if they are those of the watcher.
-    pub(super) fn view(&self, capabilities: ClientCapabilities) -> Option<Arc<ListView>> {
+    /// Returns the lists of clients with these capabilities; none if they are those of the watcher, unless
+    /// calls have changed them.
+    pub(super) fn view(&self, capabilities: ClientCapabilities, are_changed: bool) -> Option<Arc<ListView>> {
+        if capabilities == capabilities::watcher().capabilities && !are_changed {
+            return None;
+        }
         let client = ClientConfig::new(capabilities, capabilities::gateway_name());
         self.views.of(client, || self.unknown_lists())
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use rmcp::model::{ClientCapabilities, ClientConfig};
 use tokio::time::Instant;
 
-use super::capabilities;
 use super::change_notices::ChangeNotices;
 use super::connect::connect;
 use super::connection::UpstreamConnection;
@@ -135,16 +134,12 @@ impl ListViews {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the lists for a client; none if it has those of the watcher. `make` makes lists of which
-    /// nothing is known.
+    /// Returns the lists for a client; none beyond the limit. `make` makes lists of which nothing is known.
     pub(super) fn of(
         &self,
         client: ClientConfig,
         make: impl FnOnce() -> KnownLists,
     ) -> Option<Arc<ListView>> {
-        if client.capabilities == capabilities::watcher().capabilities {
-            return None;
-        }
         let key = key_of(&client.capabilities)?;
         let mut held = self.held();
         if let Some(view) = held.iter().find(|view| view.key == key) {
@@ -200,13 +195,14 @@ fn key_of(capabilities: &ClientCapabilities) -> Option<String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::capabilities::gateway_name;
     use super::super::prefix::Prefix;
     use super::*;
     use crate::config::ToolPinning;
 
     fn view(views: &ListViews, capabilities: serde_json::Value) -> Option<Arc<ListView>> {
         let capabilities: ClientCapabilities = serde_json::from_value(capabilities).unwrap();
-        let client = ClientConfig::new(capabilities, capabilities::gateway_name());
+        let client = ClientConfig::new(capabilities, gateway_name());
         views.of(client, || {
             KnownLists::new(Prefix::new(None), Duration::MAX, ToolPinning::Off)
         })
@@ -219,7 +215,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn equal_capabilities_are_one_view() {
         let views = ListViews::default();
-        assert!(view(&views, json!(capabilities::watcher().capabilities)).is_none());
         let first = view(&views, json!({ "sampling": {} })).unwrap();
         assert!(Arc::ptr_eq(
             &first,

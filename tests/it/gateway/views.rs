@@ -170,6 +170,20 @@ async fn change_that_one_client_is_shown_is_told() {
     alice.until(|told| told.lists == 3).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_without_a_session_change_later_lists() {
+    let setting = Setting::of(ProtocolVersion::V_2025_11_25, &["--poll", "1h"]).await;
+    let every_capability = json!({ "roots": { "listChanged": true }, "sampling": {}, "elicitation": {} });
+    let every_capability: ClientCapabilities = serde_json::from_value(every_capability).unwrap();
+    for capabilities in [without_sampling(), every_capability] {
+        let url = &setting.gateway.url;
+        let client = Client::connect_with(url, "alice", &ProtocolVersion::V_2026_07_28, capabilities).await;
+        assert!(!tools(&client).await.contains("unlocked"));
+        assert_eq!(client.call("unlock").await.unwrap(), "unlocked");
+        assert!(tools(&client).await.contains("unlocked"));
+    }
+}
+
 /// Sends a client's messages to a gateway on stdin, and returns its answers once the last one has come: the
 /// one of which `is_last` is true.
 async fn talk(messages: &[Value], is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
