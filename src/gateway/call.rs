@@ -2,14 +2,19 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{CancelledNotificationParam, ProgressToken, RequestId, ServerResult};
 use rmcp::service::{RequestHandle, ServiceError};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::connection::UpstreamConnection;
 use super::hearing::Heard;
+
+/// The time for which an answer is held back for messages on another stream of the connection.
+const LINGER_TIME: Duration = Duration::from_millis(50);
 
 type Answer = Pin<Box<dyn Future<Output = Result<ServerResult, ServiceError>> + Send + Sync>>;
 
@@ -20,6 +25,9 @@ pub(super) struct Call {
     token: ProgressToken,
     heard: mpsc::Receiver<Heard>,
     answer: Answer,
+    /// The answer that is held back, and the end of that.
+    held: Option<(Box<Result<ServerResult, ServiceError>>, Instant)>,
+    lingers: bool,
     has_ended: bool,
 }
 
@@ -41,25 +49,49 @@ impl Call {
             token: handle.progress_token.clone(),
             heard,
             answer: Box::pin(handle.await_response()),
+            held: None,
+            lingers: false,
             has_ended: false,
         }
     }
 
+    /// Has the answer held back for a moment, for messages that the server sent before it on another stream.
+    pub(super) fn linger(&mut self) {
+        self.lingers = true;
+    }
+
     /// Returns the next event; the answer is the last. Cancel safe.
     pub(super) async fn next(&mut self) -> CallStep {
-        let lost = self.connection.lost().clone();
-        // Biased: whatever arrived before the answer is returned before it.
-        let result = tokio::select! {
-            biased;
-            Some(heard) = self.heard.recv() => return CallStep::Heard(heard),
-            answer = &mut self.answer => answer,
-            () = lost.wait() => Err(ServiceError::TransportClosed),
-        };
-        if let Err(error) = &result {
-            self.connection.note(error);
+        if self.held.is_none() {
+            let lost = self.connection.lost().clone();
+            // Biased: whatever arrived before the answer is returned before it.
+            let result = tokio::select! {
+                biased;
+                Some(heard) = self.heard.recv() => return CallStep::Heard(heard),
+                answer = &mut self.answer => answer,
+                () = lost.wait() => Err(ServiceError::TransportClosed),
+            };
+            if let Err(error) = &result {
+                self.connection.note(error);
+            }
+            let until = match self.lingers && result.is_ok() {
+                true => Instant::now() + LINGER_TIME,
+                false => Instant::now(),
+            };
+            // Kept here while it waits, so that nothing is lost if this is dropped meanwhile.
+            self.held = Some((Box::new(result), until));
+        }
+        if let Some((_, until)) = &self.held
+            && self.lingers
+            && let Ok(Some(heard)) = tokio::time::timeout_at(*until, self.heard.recv()).await
+        {
+            return CallStep::Heard(heard);
         }
         self.end();
-        CallStep::Ended(result)
+        match self.held.take() {
+            Some((result, _)) => CallStep::Ended(*result),
+            None => CallStep::Ended(Err(ServiceError::TransportClosed)),
+        }
     }
 
     /// Returns the answer, past everything that comes before it.

@@ -85,8 +85,7 @@ async fn connect_as(
             let http = HttpConnection::prepare_shared(target, url, credentials, answers).await?;
             let (transport, stream) = http.into_parts();
             let connection = greeting.shake_hands(transport).await?;
-            // Without the stream the server would accept subscriptions and could not announce a change.
-            if caller.signals.is_some() && caller.is_shared && !connection.is_stateless() {
+            if caller.needs_stream && !connection.is_stateless() {
                 stream.opened().await;
             }
             let signals = caller.signals.clone();

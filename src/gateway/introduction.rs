@@ -25,6 +25,8 @@ pub(super) struct Introduction {
     pub(super) handshake: Handshake,
     /// Gets the announcements of changes, if the connection is for them.
     pub(super) signals: Option<Arc<ChangeNotices>>,
+    /// True if the server has to be able to send messages beside its answers from the first request on.
+    pub(super) needs_stream: bool,
     /// True if the connection is not a single client's.
     pub(super) is_shared: bool,
     /// The only client, if it can be reached while none of its requests is under way.
@@ -38,6 +40,7 @@ impl Introduction {
             client: client_of(context),
             handshake,
             signals: None,
+            needs_stream: false,
             is_shared: false,
             one_client: None,
         }

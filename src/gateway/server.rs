@@ -114,7 +114,8 @@ impl UpstreamServer {
         let speaker = match speakers.take_idle(&key) {
             Some(speaker) => speaker,
             None => {
-                let client = Introduction::of_client(context, Handshake::Newest);
+                let mut client = Introduction::of_client(context, Handshake::Newest);
+                client.needs_stream = context.meta.log_level().is_some();
                 speakers.open(&self.upstream, key, client).await?
             }
         };
@@ -290,10 +291,14 @@ impl UpstreamServer {
             meta.set_log_level(level);
         }
         let timeout = self.upstream.options().call_timeout;
-        let call = match connection.begin(request, meta, timeout).await {
+        let mut call = match connection.begin(request, meta, timeout).await {
             Ok(call) => call,
             Err(error) => return Err(failure::answer_of(error)),
         };
+        // A client without a session gets log messages before the answer, or never.
+        if level.is_some() && is_stateless(context) && !connection.is_stateless() {
+            call.linger();
+        }
         let relayed = relay(call, context, level, &self.upstream).await;
         metrics.call_time.record(began.elapsed());
         self.settle(road, relayed, context)

@@ -95,6 +95,7 @@ impl ListView {
             client: self.client.clone(),
             handshake: Handshake::Newest,
             signals: Some(notices.clone()),
+            needs_stream: false,
             is_shared: true,
             one_client: None,
         };

@@ -96,6 +96,8 @@ impl UpstreamWatcher {
             client: self.upstream.watching_client(),
             handshake: Handshake::Newest,
             signals: Some(self.signals.clone()),
+            // Without it the server would accept subscriptions and could not announce a change.
+            needs_stream: true,
             is_shared: true,
             one_client: self.upstream.one_client().cloned(),
         };

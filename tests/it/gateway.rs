@@ -28,9 +28,9 @@ use std::time::Duration;
 
 use rmcp::ServiceError;
 use rmcp::model::{CallToolRequestParams, ProtocolVersion};
-use serde_json::json;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
 use self::client::Client;
@@ -134,6 +134,46 @@ impl Gateway {
         found.sort_unstable();
         found.dedup();
         found
+    }
+}
+
+/// A gateway on stdin and stdout, for the one client that the test is.
+struct StdioGateway {
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    _process: Child,
+}
+
+impl StdioGateway {
+    /// Starts it before a server in Python.
+    fn start(server: &str) -> StdioGateway {
+        let mut process = Command::new(binary())
+            .args(["gateway", "--stdio", "--", "python3", "-c", server])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        StdioGateway {
+            input: process.stdin.take().unwrap(),
+            output: BufReader::new(process.stdout.take().unwrap()).lines(),
+            _process: process,
+        }
+    }
+
+    async fn send(&mut self, message: &Value) {
+        let line = format!("{message}\n");
+        within("a write", self.input.write_all(line.as_bytes()))
+            .await
+            .unwrap();
+    }
+
+    async fn receive(&mut self) -> Value {
+        let line = within("a message", self.output.next_line())
+            .await
+            .unwrap()
+            .unwrap();
+        serde_json::from_str(&line).unwrap()
     }
 }
 

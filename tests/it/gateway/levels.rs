@@ -2,15 +2,11 @@
 
 #![expect(deprecated, reason = "the older revisions have a request for the level")]
 
-use std::process::Stdio;
-
 use rmcp::model::{LoggingLevel, ProtocolVersion, SetLevelRequestParams};
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Command;
+use serde_json::json;
 
 use super::client::Client;
-use super::{Setting, binary, cancel, within};
+use super::{Setting, StdioGateway, cancel, within};
 
 /// A server over stdio whose tool tells the log level that was set, and another one ends it.
 const SERVER: &str = r#"
@@ -101,15 +97,7 @@ async fn level_of_a_request_is_set_at_an_older_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn level_of_the_one_client_outlives_its_server() {
-    let mut gateway = Command::new(binary())
-        .args(["gateway", "--stdio", "--", "python3", "-c", SERVER])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut input = gateway.stdin.take().unwrap();
-    let mut output = BufReader::new(gateway.stdout.take().unwrap()).lines();
+    let mut gateway = StdioGateway::start(SERVER);
     let client = json!({ "name": "a", "version": "1" });
     let initialize = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
     let requests = [
@@ -121,16 +109,13 @@ async fn level_of_the_one_client_outlives_its_server() {
     ];
     for (id, (method, params, text)) in requests.into_iter().enumerate() {
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        let mut lines = format!("{request}\n");
+        gateway.send(&request).await;
         if id == 0 {
-            lines += "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
+            let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+            gateway.send(&ready).await;
         }
-        within("a write", input.write_all(lines.as_bytes()))
-            .await
-            .unwrap();
         let answer = loop {
-            let line = within("an answer", output.next_line()).await.unwrap().unwrap();
-            let message: Value = serde_json::from_str(&line).unwrap();
+            let message = gateway.receive().await;
             if message["id"] == id {
                 break message;
             }

@@ -1,18 +1,15 @@
 //! Each client is shown the tools that the server has for it: for its capabilities, and for its session.
 
 use std::collections::BTreeSet;
-use std::process::Stdio;
 use std::sync::atomic::Ordering;
 
 use rmcp::model::{ClientCapabilities, ProtocolVersion};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Command;
 
 use super::client::Client;
 use super::several::gateway;
 use super::workshop::Workshop;
-use super::{REVISIONS, Setting, binary, within};
+use super::{REVISIONS, Setting, StdioGateway, within};
 
 /// A server over stdio that lists a tool for clients with roots. It asks for them at once, and tells them and
 /// its client's name in a log message.
@@ -187,30 +184,17 @@ async fn calls_without_a_session_change_later_lists() {
 /// Sends a client's messages to a gateway on stdin, and returns its answers once the last one has come: the
 /// one of which `is_last` is true.
 async fn talk(messages: &[Value], is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let mut gateway = Command::new(binary())
-        .args(["gateway", "--stdio", "--", "python3", "-c", SERVER])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut input = gateway.stdin.take().unwrap();
-    let mut output = BufReader::new(gateway.stdout.take().unwrap()).lines();
+    let mut gateway = StdioGateway::start(SERVER);
     for message in messages {
-        within("a write", input.write_all(format!("{message}\n").as_bytes()))
-            .await
-            .unwrap();
+        gateway.send(message).await;
     }
     let mut answers = Vec::new();
     loop {
-        let line = within("an answer", output.next_line()).await.unwrap().unwrap();
-        let answer: Value = serde_json::from_str(&line).unwrap();
+        let answer = gateway.receive().await;
         if answer["method"] == "roots/list" {
             let roots = json!({ "roots": [{ "uri": "file:///home" }] });
             let reply = json!({ "jsonrpc": "2.0", "id": answer["id"], "result": roots });
-            within("a write", input.write_all(format!("{reply}\n").as_bytes()))
-                .await
-                .unwrap();
+            gateway.send(&reply).await;
         }
         let ends = is_last(&answer);
         answers.push(answer);
