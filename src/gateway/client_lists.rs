@@ -173,7 +173,7 @@ macro_rules! read_list {
                 connection: &Arc<UpstreamConnection>,
                 meta: &RequestMetaObject,
             ) -> Result<Vec<$item>, ErrorData> {
-                lists::all_pages(async |page: Page| {
+                lists::distinct_pages(async |page: Page| {
                     let mut request = $request::default();
                     request.params = page;
                     let request = ClientRequest::$request(request);

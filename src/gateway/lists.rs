@@ -26,6 +26,9 @@ const ITEMS_MAX: usize = 10_000;
 /// Bytes of JSON of one list, as many as one message may have.
 const BYTES_MAX: usize = 16 << 20;
 
+/// The same of a list that only some clients are shown, which is kept for each of up to 200 connections.
+pub(super) const DISTINCT_BYTES_MAX: usize = 2 << 20;
+
 /// The time that the server may take for one list.
 pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -159,7 +162,8 @@ where
     loop {
         let connection = upstream.connection().await?;
         // One limit for all pages, so that many slow ones are not waited for without an end.
-        let gathering = tokio::time::timeout(patience, pages(|at| page(connection.peer().clone(), at)));
+        let gathering = pages(|at| page(connection.peer().clone(), at), BYTES_MAX);
+        let gathering = tokio::time::timeout(patience, gathering);
         let gathered = tokio::select! {
             gathered = gathering => gathered,
             () = connection.lost().wait() => Ok(Err(ServiceError::TransportClosed)),
@@ -183,16 +187,16 @@ fn too_long() -> ErrorData {
     ErrorData::internal_error(text, None)
 }
 
-/// Reads all pages of a list over one connection.
+/// Reads all pages of a list that only some clients are shown, over one connection.
 ///
 /// # Errors
 /// The server refused, has too many items, or is too slow; the connection ended.
-pub(super) async fn all_pages<T, F>(page: impl Fn(Page) -> F) -> Result<Vec<T>, ErrorData>
+pub(super) async fn distinct_pages<T, F>(page: impl Fn(Page) -> F) -> Result<Vec<T>, ErrorData>
 where
     T: Serialize,
     F: Future<Output = Result<(Vec<T>, Option<String>), ServiceError>>,
 {
-    match tokio::time::timeout(LIST_TIMEOUT, pages(page)).await {
+    match tokio::time::timeout(LIST_TIMEOUT, pages(page, DISTINCT_BYTES_MAX)).await {
         Ok(Ok(Some(items))) => Ok(items),
         Ok(Ok(None)) => Err(too_long()),
         Ok(Err(error)) => Err(failure::answer_of(error)),
@@ -201,7 +205,7 @@ where
 }
 
 /// Returns all items; none if there are too many.
-async fn pages<T, F>(page: impl Fn(Page) -> F) -> Result<Option<Vec<T>>, ServiceError>
+async fn pages<T, F>(page: impl Fn(Page) -> F, bytes_max: usize) -> Result<Option<Vec<T>>, ServiceError>
 where
     T: Serialize,
     F: Future<Output = Result<(Vec<T>, Option<String>), ServiceError>>,
@@ -216,7 +220,7 @@ where
             return Ok(None);
         }
         bytes = json_length(&found).saturating_add(bytes);
-        if bytes > BYTES_MAX {
+        if bytes > bytes_max {
             return Ok(None);
         }
         items.extend(found);
@@ -255,6 +259,18 @@ impl std::io::Write for CountedBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn long_list_of_some_clients_is_not_read() {
+        for (page_bytes, is_read) in [(DISTINCT_BYTES_MAX / 2, true), (DISTINCT_BYTES_MAX, false)] {
+            let read = distinct_pages(async |page: Page| {
+                let is_last = page.is_some();
+                let items = vec!["x".repeat(page_bytes / 2)];
+                Ok((items, (!is_last).then(|| "next".to_owned())))
+            });
+            assert_eq!(read.await.is_ok(), is_read, "{page_bytes}");
+        }
+    }
 
     #[test]
     fn cursor_of_others_is_refused() {

@@ -23,6 +23,9 @@ use crate::metrics::{self, GaugePlace, Limit};
 /// Sets of capabilities with lists of their own. Clients with others are shown the lists of the watcher.
 const VIEWS_MAX: usize = 8;
 
+/// Bytes of the capabilities of a client, as JSON. A client with more is shown the lists of the watcher.
+const KEY_MAX: usize = 64 << 10;
+
 /// The time without a list after which a connection is closed, and the set may make room for another one.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
@@ -189,7 +192,8 @@ impl ListViews {
 }
 
 fn key_of(capabilities: &ClientCapabilities) -> Option<String> {
-    serde_json::to_string(capabilities).ok()
+    let key = serde_json::to_string(capabilities).ok()?;
+    (key.len() <= KEY_MAX).then_some(key)
 }
 
 #[cfg(test)]
@@ -222,6 +226,13 @@ mod tests {
             &view(&views, json!({ "sampling": {} })).unwrap()
         ));
         assert!(!Arc::ptr_eq(&first, &view(&views, json!({})).unwrap()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endless_capabilities_have_no_view() {
+        let views = ListViews::default();
+        let long = "x".repeat(KEY_MAX);
+        assert!(view(&views, json!({ "experimental": { "a": { "b": long } } })).is_none());
     }
 
     #[tokio::test(start_paused = true)]
