@@ -8,7 +8,6 @@ use rmcp::RoleClient;
 use rmcp::model::{CancelledNotificationParam, ProgressToken, RequestId, ServerResult};
 use rmcp::service::{RequestHandle, ServiceError};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::connection::UpstreamConnection;
 use super::hearing::Heard;
@@ -25,9 +24,6 @@ pub(super) struct Call {
     token: ProgressToken,
     heard: mpsc::Receiver<Heard>,
     answer: Answer,
-    /// The answer that is held back, and the end of that.
-    held: Option<(Box<Result<ServerResult, ServiceError>>, Instant)>,
-    lingers: bool,
     has_ended: bool,
 }
 
@@ -43,55 +39,48 @@ impl Call {
         handle: RequestHandle<RoleClient>,
         heard: mpsc::Receiver<Heard>,
     ) -> Call {
+        let lost = connection.lost().clone();
         Call {
             connection,
             id: handle.id.clone(),
             token: handle.progress_token.clone(),
             heard,
-            answer: Box::pin(handle.await_response()),
-            held: None,
-            lingers: false,
+            answer: Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    answer = handle.await_response() => answer,
+                    () = lost.wait() => Err(ServiceError::TransportClosed),
+                }
+            }),
             has_ended: false,
         }
     }
 
     /// Has the answer held back for a moment, for messages that the server sent before it on another stream.
     pub(super) fn linger(&mut self) {
-        self.lingers = true;
+        let answer = std::mem::replace(&mut self.answer, Box::pin(std::future::pending()));
+        self.answer = Box::pin(async move {
+            let answer = answer.await;
+            if answer.is_ok() {
+                tokio::time::sleep(LINGER_TIME).await;
+            }
+            answer
+        });
     }
 
     /// Returns the next event; the answer is the last. Cancel safe.
     pub(super) async fn next(&mut self) -> CallStep {
-        if self.held.is_none() {
-            let lost = self.connection.lost().clone();
-            // Biased: whatever arrived before the answer is returned before it.
-            let result = tokio::select! {
-                biased;
-                Some(heard) = self.heard.recv() => return CallStep::Heard(heard),
-                answer = &mut self.answer => answer,
-                () = lost.wait() => Err(ServiceError::TransportClosed),
-            };
-            if let Err(error) = &result {
-                self.connection.note(error);
-            }
-            let until = match self.lingers && result.is_ok() {
-                true => Instant::now() + LINGER_TIME,
-                false => Instant::now(),
-            };
-            // Kept here while it waits, so that nothing is lost if this is dropped meanwhile.
-            self.held = Some((Box::new(result), until));
-        }
-        if let Some((_, until)) = &self.held
-            && self.lingers
-            && let Ok(Some(heard)) = tokio::time::timeout_at(*until, self.heard.recv()).await
-        {
-            return CallStep::Heard(heard);
+        // Biased: whatever arrived before the answer is returned before it.
+        let result = tokio::select! {
+            biased;
+            Some(heard) = self.heard.recv() => return CallStep::Heard(heard),
+            answer = &mut self.answer => answer,
+        };
+        if let Err(error) = &result {
+            self.connection.note(error);
         }
         self.end();
-        match self.held.take() {
-            Some((result, _)) => CallStep::Ended(*result),
-            None => CallStep::Ended(Err(ServiceError::TransportClosed)),
-        }
+        CallStep::Ended(result)
     }
 
     /// Returns the answer, past everything that comes before it.

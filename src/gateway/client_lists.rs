@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use rmcp::RoleServer;
 use rmcp::model::*;
 use rmcp::service::{RequestContext, ServiceError};
@@ -15,7 +14,7 @@ use super::known_lists::KnownLists;
 use super::lists::{self, Page};
 use super::options::Isolation;
 use super::own_speaker::OwnSpeaker;
-use super::server::UpstreamServer;
+use super::server::{ListSource, UpstreamServer};
 use super::speakers::ClientKey;
 use super::views::ListView;
 
@@ -30,14 +29,15 @@ struct ListRoad {
 /// The place where the lists of a client are kept.
 enum ListOwner {
     Own(Arc<OwnSpeaker>),
-    View(Arc<ListView>),
+    /// Those of a set of capabilities, and the connection of calls that may have changed them.
+    View(Arc<ListView>, Option<Arc<UpstreamConnection>>),
 }
 
 impl ListOwner {
     fn lists(&self) -> &DistinctLists {
         match self {
             ListOwner::Own(own) => &own.lists,
-            ListOwner::View(view) => &view.lists,
+            ListOwner::View(view, _) => &view.lists,
         }
     }
 }
@@ -52,11 +52,14 @@ macro_rules! client_list {
             /// The server refused or has too many; or it is not there, and its list is not known.
             pub(super) async fn $name(&self, context: &Context) -> Result<Vec<$item>, ErrorData> {
                 let upstream = self.upstream();
+                if self.source() == ListSource::Known {
+                    return Ok(lists::known_or_none(upstream.lists.$name()));
+                }
                 let Some(owner) = self.list_owner(context) else {
                     return self.tell_changes(&upstream.lists, lists::$name(upstream)).await;
                 };
                 if let Some(road) = self.list_road(&owner, context).await {
-                    match $read(&road.connection, &road.meta).boxed().await {
+                    match $read(&road.connection, &road.meta).await {
                         Ok(mut items) => {
                             let shown = owner.lists();
                             let noted = async { lists::$note(upstream, &shown.known, &mut items) };
@@ -107,12 +110,10 @@ impl UpstreamServer {
         {
             return Some(ListOwner::Own(own.clone()));
         }
-        let has_leased = match upstream.connected_now() {
-            Some(watcher) => self.leased_connection(&watcher, context).is_some(),
-            None => false,
-        };
+        let leased = self.leased_connection(context);
         let capabilities = context.client_capabilities().unwrap_or_default();
-        upstream.view(capabilities, has_leased).map(ListOwner::View)
+        let view = upstream.view(capabilities, leased.is_some())?;
+        Some(ListOwner::View(view, leased))
     }
 
     /// Takes note of a connection that was made for the client, whose lists are those of the client from here
@@ -140,12 +141,10 @@ impl UpstreamServer {
         let watcher = self.upstream().connected_now()?;
         let connection = match owner {
             ListOwner::Own(own) => own.opened_now()?,
-            ListOwner::View(view) => match self.leased_connection(&watcher, context) {
-                Some(leased) => leased,
-                // The client comes with each request, so the connection need not be another one.
-                None if watcher.is_stateless() => watcher,
-                None => view.connection(self.upstream()).await?,
-            },
+            ListOwner::View(_, Some(leased)) => leased.clone(),
+            // The client comes with each request, so the connection need not be another one.
+            ListOwner::View(..) if watcher.is_stateless() => watcher,
+            ListOwner::View(view, None) => view.connection(self.upstream()).await?,
         };
         let meta = capabilities::meta_for(context, connection.is_stateless());
         Some(ListRoad { connection, meta })
@@ -153,12 +152,9 @@ impl UpstreamServer {
 
     /// Returns the connection that the next call of a client without a session would have to itself, if it is
     /// there. Its last call may have changed the lists.
-    fn leased_connection(
-        &self,
-        watcher: &UpstreamConnection,
-        context: &Context,
-    ) -> Option<Arc<UpstreamConnection>> {
-        match self.leases(watcher, context) {
+    fn leased_connection(&self, context: &Context) -> Option<Arc<UpstreamConnection>> {
+        let watcher = self.upstream().connected_now()?;
+        match self.leases(&watcher, context) {
             true => self.upstream().speakers.idle_connection(&ClientKey::of(context)),
             false => None,
         }

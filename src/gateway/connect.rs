@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use process_wrap::tokio::{CommandWrap, ProcessGroup};
 use rmcp::model::ProtocolVersion;
 use rmcp::transport::IntoTransport;
@@ -30,15 +28,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// may be a secret.
 const ENVIRONMENT: [&str; 8] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "SHELL"];
 
-/// Connects to the server. Boxed, or every request that may need a connection would hold this code.
-pub(super) fn connect<'a>(
-    upstream: &'a Upstream,
-    caller: &'a Introduction,
-) -> BoxFuture<'a, Result<UpstreamConnection, ConnectError>> {
-    connect_in_its_way(upstream, caller).boxed()
-}
-
-async fn connect_in_its_way(
+/// Connects to the server.
+pub(super) async fn connect(
     upstream: &Upstream,
     caller: &Introduction,
 ) -> Result<UpstreamConnection, ConnectError> {

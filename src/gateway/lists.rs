@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use rmcp::model::{PaginatedRequestParams, Prompt, Resource, ResourceTemplate, Tool};
 use rmcp::service::{Peer, ServiceError};
 use rmcp::{ErrorData, RoleClient};
@@ -75,8 +74,7 @@ macro_rules! whole_list {
                     let page = peer.$method(page).await?;
                     Ok((page.$items, page.next_cursor))
                 });
-                // Boxed: many requests may have to ask for a list first.
-                match gathered.boxed().await {
+                match gathered.await {
                     Ok(mut items) => {
                         $note(upstream, &upstream.lists, &mut items);
                         Ok(items)

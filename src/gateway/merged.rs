@@ -1,14 +1,11 @@
 //! All servers behind a gateway as one client is served them: each request goes to the server that its name,
 //! URI or task belongs to, and the lists of all are one.
-//!
-//! The futures of requests are boxed here, or each service of rmcp would hold the code of all of them.
 
 #![expect(
     deprecated,
     reason = "rmcp marks logging for a later revision; all five of ours have it"
 )]
 
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext};
@@ -33,7 +30,7 @@ pub(crate) struct GatewayServer {
 macro_rules! routed {
     ($($name:ident($kind:ty) -> $result:ty = $route:ident($($field:ident).+);)+) => {
         $(async fn $name(&self, request: $kind, context: Context) -> Result<$result, ErrorData> {
-            self.$route(&request.$($field).+)?.$name(request, context).boxed().await
+            self.$route(&request.$($field).+)?.$name(request, context).await
         })+
     };
 }
@@ -42,7 +39,7 @@ macro_rules! routed {
 macro_rules! routed_by_task {
     ($($name:ident($kind:ty) -> $result:ty;)+) => {
         $(async fn $name(&self, request: $kind, context: Context) -> Result<$result, ErrorData> {
-            self.of_task(&request.task_id, &context)?.$name(request, context).boxed().await
+            self.of_task(&request.task_id, &context)?.$name(request, context).await
         })+
     };
 }
@@ -53,7 +50,7 @@ macro_rules! merged_lists {
         $(async fn $name(&self, page: Page, context: Context) -> Result<$result, ErrorData> {
             lists::refuse_cursor(page)?;
             // All at once, so that a slow server delays the list by its own time alone.
-            let asked = self.servers.iter().map(|server| server.$name(None, context.clone()).boxed());
+            let asked = self.servers.iter().map(|server| server.$name(None, context.clone()));
             let mut merged = Vec::new();
             for listed in join_all(asked).await {
                 merged.extend(listed?.$items);
@@ -160,13 +157,13 @@ impl ServerHandler for GatewayServer {
 
     async fn list_skills(&self, page: Page, context: Context) -> Result<ListSkillsResult, ErrorData> {
         if let Some(only) = self.only() {
-            return only.list_skills(page, context).boxed().await;
+            return only.list_skills(page, context).await;
         }
         lists::refuse_cursor(page)?;
         let asked = self
             .servers
             .iter()
-            .map(|server| server.list_skills(None, context.clone()).boxed());
+            .map(|server| server.list_skills(None, context.clone()));
         let mut merged = ListSkillsResult::default();
         for listed in join_all(asked).await {
             match listed {
@@ -182,7 +179,7 @@ impl ServerHandler for GatewayServer {
         // Each server that logs is told; one is enough for the client.
         let mut answer = Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
         for server in &self.servers {
-            let set = server.set_level(request.clone(), context.clone()).boxed().await;
+            let set = server.set_level(request.clone(), context.clone()).await;
             answer = answer.or(set);
         }
         answer
@@ -199,7 +196,7 @@ impl ServerHandler for GatewayServer {
             None => self.only(),
         };
         match meant {
-            Some(server) => server.on_custom_request(request, context).boxed().await,
+            Some(server) => server.on_custom_request(request, context).await,
             None => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None)),
         }
     }

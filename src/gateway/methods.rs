@@ -145,10 +145,7 @@ impl ServerHandler for UpstreamServer {
 
     async fn list_tools(&self, page: Page, context: Context) -> Result<ListToolsResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        let mut tools = match self.source() {
-            ListSource::Server => self.tools(&context).await?,
-            ListSource::Known => lists::known_or_none(self.upstream().lists.tools()),
-        };
+        let mut tools = self.tools(&context).await?;
         for tool in &mut tools {
             tool.name = self.upstream().prefix().item(&tool.name).into_owned().into();
         }
@@ -163,10 +160,7 @@ impl ServerHandler for UpstreamServer {
 
     async fn list_prompts(&self, page: Page, context: Context) -> Result<ListPromptsResult, ErrorData> {
         lists::refuse_cursor(page)?;
-        let mut prompts = match self.source() {
-            ListSource::Server => self.prompts(&context).await?,
-            ListSource::Known => lists::known_or_none(self.upstream().lists.prompts()),
-        };
+        let mut prompts = self.prompts(&context).await?;
         for prompt in &mut prompts {
             prompt.name = self.upstream().prefix().item(&prompt.name).into_owned();
         }

@@ -286,7 +286,7 @@ impl UpstreamWatcher {
     }
 
     /// Reads resources again. Returns those that changed.
-    async fn reread(&self, uris: Vec<ResourceUri>) -> Result<Vec<ResourceUri>, PublishError> {
+    async fn reread(&self, uris: Vec<ResourceUri>) -> Result<HashSet<ResourceUri>, PublishError> {
         let before = self.wrap.bus().etags(uris.clone()).await?;
         self.wrap.refresh_resources(uris.clone()).await?;
         let after = self.wrap.bus().etags(uris.clone()).await?;
@@ -302,7 +302,7 @@ impl UpstreamWatcher {
         if must_wait {
             metrics::limit_reached(Limit::PollRate);
         }
-        let changed: HashSet<ResourceUri> = self.reread(due.clone()).await?.into_iter().collect();
+        let changed = self.reread(due.clone()).await?;
         let now = Instant::now();
         for uri in due {
             match changed.contains(&uri) {

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
+use rmcp::model::ServerJsonRpcMessage;
 
 use super::outbox_stream::OutboxStream;
 use crate::http::stream_handover::{Appended, StreamSource};
@@ -50,7 +51,16 @@ impl OwnMessages {
     }
 
     /// Adds a message. The oldest one goes when there are [`OWN_MESSAGES_MAX`].
-    pub(crate) fn push(&self, json: Bytes) {
+    pub(crate) fn push_message(&self, message: &ServerJsonRpcMessage) {
+        match serde_json::to_vec(message) {
+            Ok(json) => self.push(json.into()),
+            Err(error) => {
+                tracing::warn!(%error, "a message of a wrapped server is no JSON and was not sent");
+            }
+        }
+    }
+
+    fn push(&self, json: Bytes) {
         let mut waiting = self.waiting();
         if waiting.messages.len() >= OWN_MESSAGES_MAX {
             // The oldest: of the state that a server tells, the newest counts.

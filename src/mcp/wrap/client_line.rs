@@ -39,10 +39,7 @@ impl ClientLine {
     pub(crate) async fn tell(&self, notice: ServerNotification) {
         match self {
             ClientLine::Stream(messages) => {
-                match serde_json::to_vec(&ServerJsonRpcMessage::notification(notice)) {
-                    Ok(json) => messages.push(json.into()),
-                    Err(error) => tracing::warn!(%error, "a notification for a client is no JSON"),
-                }
+                messages.push_message(&ServerJsonRpcMessage::notification(notice));
             }
             ClientLine::Connection(peer) => {
                 if let Err(error) = peer.send_notification(notice).await {

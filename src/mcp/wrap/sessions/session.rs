@@ -259,12 +259,7 @@ impl<H: ServerHandler> HandlerSession<H> {
                 }
             },
             MessageRoute::Session => {
-                match serde_json::to_vec(&message) {
-                    Ok(json) => self.own_messages.push(json.into()),
-                    Err(error) => {
-                        tracing::warn!(%error, "a message of a wrapped server is no JSON and was not sent");
-                    }
-                }
+                self.own_messages.push_message(&message);
                 None
             }
             MessageRoute::Nowhere => {
