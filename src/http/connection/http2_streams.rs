@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::begun::Begun;
+use super::frame_wakes;
 use super::request_tasks::NewTasks;
 use super::turn_queue::RowKind;
 use crate::config::HttpConfig;
@@ -209,6 +210,7 @@ impl RequestState {
 
     /// Notes that the library has taken a frame of this length from the body.
     pub(super) fn took_frame(&self, bytes: usize) {
+        frame_wakes::frame_given();
         self.handed.set(bytes);
     }
 
@@ -245,6 +247,7 @@ impl RequestState {
     /// Notes that the library has handed the last frame on, as it asks for another one. Ready if the socket
     /// takes bytes.
     pub(super) fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
+        frame_wakes::frame_asked();
         let taken = self.handed.take();
         let is_blocked = self.streams.socket.is_blocked();
         if taken > 0 || (self.progress.is_blocked() && !is_blocked) {

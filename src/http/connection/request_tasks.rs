@@ -24,6 +24,7 @@ use tokio::time::{Sleep, sleep};
 use tracing::error;
 
 use super::begun::{Begun, PATIENCE, WaitingMark};
+use super::frame_wakes;
 use super::woken_tasks::{TaskWaker, WokenTasks};
 use crate::HeldClock;
 use crate::metrics::DeliveryTurn;
@@ -162,8 +163,12 @@ impl RequestTasks {
             return;
         };
         let mut cx = Context::from_waker(&entry.waker);
+        frame_wakes::begin_poll(&self.woken, key);
         // As in a task of the runtime, a panic ends its own request alone.
         let polled = catch_unwind(AssertUnwindSafe(|| entry.task.as_mut().poll(&mut cx)));
+        if frame_wakes::end_poll() {
+            entry.waker.wake_by_ref();
+        }
         let ended = polled.unwrap_or_else(|_panic| {
             error!("a request over HTTP/2 was reset, since its handler panicked");
             Poll::Ready(())

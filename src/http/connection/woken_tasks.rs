@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
+use super::frame_wakes;
 use crate::ForMany;
 
 /// The entries for which a list keeps room after a change for many.
@@ -123,6 +124,9 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<TaskWaker>) {
+        if frame_wakes::holds_back(&self.list, self.key) {
+            return;
+        }
         let state = match ForMany::is_under_way() {
             true => IN_MANY,
             false => IN_FEW,
