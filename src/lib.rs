@@ -132,7 +132,7 @@ mod open_files;
 
 pub use mcp::{etag_tools, rmcp};
 pub use tidings_actors::{
-    AskNewest, Batch, Block, Body, BoxFuture, Builder, Burst, Bus, CallContext, CallbackError, Cause, Change,
+    Batch, Block, Body, BoxFuture, Builder, Burst, Bus, CallContext, CallbackError, Cause, Change,
     ChangeKind, Checkpoint, Clock, Closed, Condition, Content, Descriptor, Digest, DrainReport, Drained,
     EndReason, Etag, EtagCondition, EtagSet, Filter, ForMany, HeldClock, InvalidEtag, InvalidOwner,
     InvalidPattern, InvalidPosition, InvalidUri, InvalidUriTemplate, KeptContent, KeptLine, Life, Limits,

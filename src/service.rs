@@ -24,7 +24,7 @@ use tokio::io::AsyncRead;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use crate::config::Config;
+use crate::config::{ClusterRead, Config};
 use crate::gateway::{Gateway, GatewayOptions, SoleClient};
 use crate::http::api;
 use crate::http::{ServiceRoute, events, ws};
@@ -290,8 +290,9 @@ fn start_bus(config: &Config, cluster: Option<&NodeCluster>) -> anyhow::Result<(
     match (&config.store.dir, cluster) {
         (_, Some(cluster)) => {
             builder = builder.shared_log(cluster.log()?);
-            if let Some(newest) = cluster.newest(config) {
-                builder = builder.read_latest(newest);
+            builder = builder.ask_newest(cluster.newest());
+            if config.cluster.read == ClusterRead::Latest {
+                builder = builder.read_latest();
             }
         }
         (Some(dir), None) => {

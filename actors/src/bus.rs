@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 pub use builder::{Builder, Clock};
 pub use burst::Burst;
-pub use latest::{AskNewest, NotLatest};
+pub use latest::NotLatest;
 pub use pages::Page;
 pub use resources::Snapshot;
 pub use shutdown::{DrainReport, Stats};
@@ -34,7 +34,7 @@ use crate::metrics::Metrics;
 use crate::model::{Closed, Limits, Lineage, Owner};
 use crate::runtime::{Admission, Permit, Reply, Tracer, mailbox};
 use crate::session::{EndedSubscribers, UnreadySessions};
-use crate::shared_log::{LogState, LogStatus};
+use crate::shared_log::{AskNewest, LogState, LogStatus};
 use crate::sink::Attachments;
 use crate::versions::{EtagIndex, StoreHealth};
 use system::Actors;

@@ -24,9 +24,7 @@ mod runtime;
 mod metrics;
 mod model;
 
-pub use bus::{
-    AskNewest, Builder, Burst, Bus, Clock, DrainReport, NotLatest, Page, Snapshot, Stats, WeakBus,
-};
+pub use bus::{Builder, Burst, Bus, Clock, DrainReport, NotLatest, Page, Snapshot, Stats, WeakBus};
 pub use model::{
     Block, Body, BoxFuture, CallContext, CallbackError, Cause, Change, Closed, Condition, Content,
     Descriptor, Digest, EndReason, Etag, EtagCondition, EtagSet, Filter, HeldClock, InvalidEtag,

@@ -99,6 +99,8 @@ metric_table! {
         "Changes refused because the store could not keep them.";
     describe_counter LOG_CONFLICTS = "tidings_cluster_conflicts_total",
         "Proposals that were judged again, since a record of another node came first.";
+    describe_counter LOG_QUESTIONS = "tidings_cluster_questions_total",
+        "Questions for the newest record, before changes are refused or found to alter nothing.";
     describe_counter LOG_REFUSED = "tidings_cluster_refused_total",
         "Changes refused because the shared log could not take them, or did not answer.";
     describe_counter NOT_LATEST = "tidings_cluster_not_latest_total",
@@ -206,6 +208,7 @@ pub(crate) struct Metrics {
     pub(crate) store_failures: Counter,
     store_refused: Counter,
     pub(crate) log_conflicts: Counter,
+    pub(crate) log_questions: Counter,
     pub(crate) not_latest: Counter,
     log_refused: Counter,
     pub(crate) store_seconds: Histogram,
@@ -262,6 +265,7 @@ impl Metrics {
             store_failures: Counter::new(counter!(STORE_FAILURES)),
             store_refused: Counter::new(counter!(STORE_REFUSED)),
             log_conflicts: Counter::new(counter!(LOG_CONFLICTS)),
+            log_questions: Counter::new(counter!(LOG_QUESTIONS)),
             not_latest: Counter::new(counter!(NOT_LATEST)),
             log_refused: Counter::new(counter!(LOG_REFUSED)),
             store_seconds: histogram!(STORE),

@@ -87,6 +87,7 @@ impl Handler<InboxReady> for Registry {
         // ask together.
         while self.decide_waiting() && self.decided.len() < BATCH_MAX {}
         self.send_decided();
+        self.ask_in_doubt(ctx);
         self.continue_walks(ctx);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 
-use crate::model::{Line, Resource, ResourceUri};
+use crate::model::{BoxFuture, Line, Resource, ResourceUri};
 pub use crate::model::{ToldList, ToldResource, ToldState};
 
 /// The identity of a proposal. It is unique in the log, so a proposal that is sent twice is kept once.
@@ -262,6 +262,9 @@ pub enum Heard {
     /// The connection changed.
     Health(LogHealth),
 }
+
+/// Asks the leader of a shared log for its newest sequence number.
+pub type AskNewest = Arc<dyn Fn() -> BoxFuture<Result<u64, String>> + Send + Sync>;
 
 /// A log that several nodes share. It runs on a thread of its own, so it may block.
 pub trait SharedLog: Send + 'static {

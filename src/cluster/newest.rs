@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidings_actors::AskNewest;
+use tidings_actors::shared_log::AskNewest;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 

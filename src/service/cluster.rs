@@ -16,21 +16,21 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::Bus;
 use crate::Store as _;
 use crate::auth::ConfiguredBorder;
 use crate::cluster::{
     ClusterSettings, Expected, ImportReport, Janitor, Lease, LeaseHolder, NamedBodies, NatsLog, NodeLists,
     NodePresence, NodeReport, SharedState, StateKey, StateKind, ask_newest, import, present_nodes,
 };
-use crate::config::{ClusterRead, ClusterSessions, Config};
+use crate::config::{ClusterSessions, Config};
 use crate::http::SharedLimits;
 use crate::http::api::{ClusterHealth, ClusterLease, ClusterNode, ClusterReport, ClusterView};
 use crate::mcp::SessionRecords;
-use crate::shared_log::{LogHealth, LogState};
+use crate::shared_log::{AskNewest, LogHealth, LogState};
 use crate::sink::MakeTurn;
 use crate::source::SourceTurn;
 use crate::store::{self, RedbStore};
-use crate::{AskNewest, Bus};
 use durability::Durability;
 use node_settings::{name_of, settings};
 use session_records::StateRecords;
@@ -122,12 +122,9 @@ impl NodeCluster {
         Ok(log)
     }
 
-    /// Returns the question for the newest place of the log, if reads are answered from there.
-    pub(super) fn newest(&self, config: &Config) -> Option<AskNewest> {
-        match config.cluster.read {
-            ClusterRead::Applied => None,
-            ClusterRead::Latest => Some(ask_newest(&self.state)),
-        }
+    /// Returns the question for the newest place of the log.
+    pub(super) fn newest(&self) -> AskNewest {
+        ask_newest(&self.state)
     }
 
     /// Tells the other nodes that this one is there. Until [`listens`](NodeCluster::listens) is called, its

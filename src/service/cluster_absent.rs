@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::Bus;
 use crate::auth::ConfiguredBorder;
 use crate::config::Config;
 use crate::http::SharedLimits;
@@ -9,7 +10,6 @@ use crate::http::api::ClusterView;
 use crate::mcp::SessionRecords;
 use crate::sink::MakeTurn;
 use crate::source::SourceTurn;
-use crate::{AskNewest, Bus};
 use tidings_actors::shared_log::{Heard, Proposal, SharedLog};
 use tokio::sync::mpsc;
 
@@ -34,7 +34,7 @@ impl NodeCluster {
     }
 
     /// Never called, as there is no value.
-    pub(super) fn newest(&self, _config: &Config) -> Option<AskNewest> {
+    pub(super) fn newest(&self) -> AskNewest {
         match *self {}
     }
 

@@ -7,13 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Semaphore;
 
-use super::latest::AskNewest;
 use super::system::{Actors, CoreParts};
 use super::{Bus, Inner};
 use crate::metrics::Metrics;
 use crate::model::{Etag, Limits, Lineage, Owner, StartError, StoreError};
 use crate::runtime::{Admission, Tracer};
-use crate::shared_log::{LogStatus, OFFSETS_PER_RECORD, SharedLog};
+use crate::shared_log::{AskNewest, LogStatus, OFFSETS_PER_RECORD, SharedLog};
 use crate::sink::Attachments;
 use crate::versions::{Batch, Checkpoint, EtagIndex, Record, Store, StoreHealth, TimeStamp};
 
@@ -26,6 +25,7 @@ pub struct Builder {
     store: Option<Box<dyn Store>>,
     log: Option<Box<dyn SharedLog>>,
     newest: Option<AskNewest>,
+    reads_latest: bool,
     clock: Clock,
     /// True if the embedder set the clock.
     own_clock: bool,
@@ -39,6 +39,7 @@ impl Default for Builder {
             store: None,
             log: None,
             newest: None,
+            reads_latest: false,
             clock: Arc::new(unix_seconds),
             own_clock: false,
         }
@@ -82,12 +83,20 @@ impl Builder {
         self
     }
 
-    /// Answers reads from what a shared log has when they come, which `newest` asks its leader, and not from
-    /// what this node has applied. Those who read call [`Bus::until_latest`] first; the parts of this program
-    /// do.
+    /// Asks the leader of a shared log for its newest record before a change of [`Owner::Api`] or
+    /// [`Owner::Embedder`] is refused for what this node has applied, or is found to alter nothing. Without
+    /// it a change that follows one of another node may be judged on the state before that one.
     #[must_use]
-    pub fn read_latest(mut self, newest: AskNewest) -> Builder {
+    pub fn ask_newest(mut self, newest: AskNewest) -> Builder {
         self.newest = Some(newest);
+        self
+    }
+
+    /// Answers reads, too, from what a shared log has when they come, if [`ask_newest`](Self::ask_newest) is
+    /// set. Those who read call [`Bus::until_latest`] first; the parts of this program do.
+    #[must_use]
+    pub fn read_latest(mut self) -> Builder {
+        self.reads_latest = true;
         self
     }
 
@@ -112,6 +121,7 @@ impl Builder {
             mut store,
             log,
             newest,
+            reads_latest,
             clock,
             own_clock,
         } = self;
@@ -139,6 +149,7 @@ impl Builder {
             store,
             health: health.clone(),
             log: log.zip(log_status.clone()),
+            newest: newest.clone(),
         };
         let actors = Actors::start(parts)?;
         let inner = Inner {
@@ -159,7 +170,7 @@ impl Builder {
             lineage,
             health,
             log_status,
-            newest,
+            newest: newest.filter(|_| reads_latest),
         };
         Ok(Bus {
             inner: Arc::new(inner),

@@ -1,16 +1,11 @@
 //! Reads of the latest state of a shared log, rather than of what this node has applied.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Bus;
-use crate::model::BoxFuture;
 
 /// The time for which a read waits for the log, and for this node to apply what it has.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// Asks the leader of a shared log for its newest sequence number.
-pub type AskNewest = Arc<dyn Fn() -> BoxFuture<Result<u64, String>> + Send + Sync>;
 
 /// The error of a read of the latest state: this node cannot tell that it has it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

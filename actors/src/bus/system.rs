@@ -22,7 +22,7 @@ use crate::registry::{Catalog, PROPOSALS_MAX, Registry, Restart, SharedOrder};
 use crate::runtime::{
     Admission, BusState, CoreGuard, Inbox, InboxSender, Shard, Tracer, enter_shard, mailbox,
 };
-use crate::shared_log::{Heard, LogStatus, SharedLog};
+use crate::shared_log::{AskNewest, Heard, LogStatus, SharedLog};
 use crate::sink::Attachments;
 use crate::versions::{
     ChangeLog, Checkpoint, Commit, EtagActor, EtagIndex, Ledger, Shards, Store, StoreHealth, StoreThread,
@@ -72,6 +72,7 @@ pub(crate) struct CoreParts {
     pub(crate) store: Option<Box<dyn Store>>,
     pub(crate) health: Arc<StoreHealth>,
     pub(crate) log: Option<(Box<dyn SharedLog>, Arc<LogStatus>)>,
+    pub(crate) newest: Option<AskNewest>,
 }
 
 impl Actors {
@@ -245,7 +246,8 @@ impl Starter {
             .name("tidings-log".into())
             .spawn(move || log.run(proposed, tell))?;
         self.threads.log = Some(thread);
-        let order = SharedOrder::new(proposals, status, ledger, identity);
+        let ask = self.parts.newest.clone();
+        let order = SharedOrder::new(proposals, status, ledger, identity, ask);
         Ok(Some((order, told)))
     }
 

@@ -2,23 +2,29 @@
 
 mod memory_log;
 mod deadlines;
+mod doubts;
 mod floors;
 mod latest;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::Bus;
+use tokio::sync::Semaphore;
+
+use super::{Builder, Bus};
 use crate::model::{
     Change, Condition, Etag, EtagCondition, Owner, PublishError, Resource, ResourceUri, SessionOptions,
     SubscriberKind,
 };
 use crate::outbox::{OutboxEntry, OutboxReader};
 use crate::session::Session;
+use crate::shared_log::AskNewest;
 use memory_log::{Line, MemoryLog};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A node of a cluster.
+#[derive(Clone)]
 struct Node {
     bus: Bus,
     line: Line,
@@ -32,6 +38,23 @@ impl Node {
     fn with_timeout(log: &MemoryLog, timeout: Duration) -> Node {
         let line = log.line(timeout);
         let bus = Bus::builder().shared_log(line.clone()).start().unwrap();
+        Node { bus, line }
+    }
+
+    /// Starts a node that asks the log for its newest record.
+    fn asking(log: &MemoryLog, questions: &Questions, set: impl FnOnce(Builder) -> Builder) -> Node {
+        Node::asking_with_timeout(log, TIMEOUT, questions, set)
+    }
+
+    fn asking_with_timeout(
+        log: &MemoryLog,
+        timeout: Duration,
+        questions: &Questions,
+        set: impl FnOnce(Builder) -> Builder,
+    ) -> Node {
+        let line = log.line(timeout);
+        let builder = Bus::builder().shared_log(line.clone());
+        let bus = set(builder.ask_newest(questions.of(log))).start().unwrap();
         Node { bus, line }
     }
 
@@ -73,6 +96,51 @@ impl Node {
         }
         let reader = session.reader();
         (session, reader)
+    }
+}
+
+/// The questions of a node for the newest record of its log.
+#[derive(Clone, Default)]
+struct Questions(Arc<Mutex<QuestionsState>>);
+
+#[derive(Default)]
+struct QuestionsState {
+    asked: usize,
+    fails: bool,
+    /// Each answer waits for a permit, if there is one.
+    may_answer: Option<Arc<Semaphore>>,
+}
+
+impl Questions {
+    fn of(&self, log: &MemoryLog) -> AskNewest {
+        let (state, log) = (self.0.clone(), log.clone());
+        Arc::new(move || {
+            let mut state = state.lock().unwrap();
+            state.asked += 1;
+            let answer = match state.fails {
+                true => Err("nobody leads".to_owned()),
+                false => Ok(log.len()),
+            };
+            let may_answer = state.may_answer.clone();
+            Box::pin(async move {
+                if let Some(may_answer) = may_answer {
+                    may_answer.acquire().await.unwrap().forget();
+                }
+                answer
+            })
+        })
+    }
+
+    fn asked(&self) -> usize {
+        self.0.lock().unwrap().asked
+    }
+
+    fn fail(&self, fails: bool) {
+        self.0.lock().unwrap().fails = fails;
+    }
+
+    fn wait_for(&self, may_answer: &Arc<Semaphore>) {
+        self.0.lock().unwrap().may_answer = Some(may_answer.clone());
     }
 }
 

@@ -5,6 +5,7 @@
 //! changes of other nodes. Of the changes of one URI, the next is judged when the one before has ended.
 
 mod batches;
+mod doubts;
 mod floors;
 mod history;
 mod judgement;
@@ -24,9 +25,12 @@ use crate::messages::{HeardBatch, LogEnded, RegistryRequest};
 use crate::model::Line;
 use crate::model::{Change, Condition, Etag, Outcome, Owner, PublishError, Resource, ResourceUri, UriMap};
 use crate::runtime::Reply;
-use crate::shared_log::{Heard, LogEntry, LogState, LogStatus, LoggedResource, OperationId, Proposal};
+use crate::shared_log::{
+    AskNewest, Heard, LogEntry, LogState, LogStatus, LoggedResource, OperationId, Proposal,
+};
 use crate::versions::Ledger;
 use batches::{Batch, ListEnd};
+use doubts::Doubts;
 
 /// The most proposals in flight; changes beyond that wait. The log may have a smaller limit of its own.
 pub(crate) const PROPOSALS_MAX: usize = 4_096;
@@ -56,6 +60,7 @@ pub(crate) struct SharedOrder {
     queues: UriMap<Queue>,
     /// The URIs whose next change waits for a place among the proposals.
     ready: VecDeque<ResourceUri>,
+    doubts: Doubts,
     /// The aims of the proposals in flight, by their numbers.
     in_flight: HashMap<u64, Aim>,
     batches: HashMap<u64, Batch>,
@@ -83,7 +88,16 @@ struct Place {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Intent>,
+    /// The change that is judged again when this node has more of the log.
+    doubted: Option<Intent>,
     sent: Option<(Intent, Sent)>,
+}
+
+impl Queue {
+    /// Returns true if the next change waits for the end of another one.
+    fn is_held_up(&self) -> bool {
+        self.sent.is_some() || self.doubted.is_some()
+    }
 }
 
 /// A change that has not ended.
@@ -94,6 +108,8 @@ struct Intent {
     /// Seconds since 1970, for the etag.
     now: u64,
     expires: Instant,
+    /// The time at which it came; none for one of which this node has the record that came first.
+    came: Option<Instant>,
     /// False for a change of a batch, which tells the resource list at its end.
     announces: bool,
     answer: Answer,
@@ -167,6 +183,7 @@ impl SharedOrder {
         status: Arc<LogStatus>,
         mut ledger: Ledger,
         (node, timeout): (u64, Duration),
+        ask: Option<AskNewest>,
     ) -> SharedOrder {
         ledger.follow_log();
         SharedOrder {
@@ -181,6 +198,7 @@ impl SharedOrder {
             newer: UriMap::default(),
             queues: UriMap::default(),
             ready: VecDeque::new(),
+            doubts: Doubts::new(ask),
             in_flight: HashMap::new(),
             batches: HashMap::new(),
             next_batch: 0,
@@ -249,12 +267,14 @@ impl Handler<HeardBatch> for Registry {
         // Once per batch: a cold start hears a hundred thousand records.
         self.metrics.set_registered(self.catalog.counts());
         self.judge_ready();
+        self.judge_cleared();
         // What waits in the inbox joins: publishers that were answered together also ask together.
         self.decide_waiting();
         self.send_decided();
         if let Some(shared) = &mut self.shared {
             shared.show();
         }
+        self.ask_in_doubt(ctx);
         self.continue_walks(ctx);
     }
 }
@@ -297,7 +317,7 @@ impl Registry {
         let uri = intent.wish.uri().clone();
         let queue = shared.queues.entry(uri.clone()).or_default();
         queue.waiting.push_back(intent);
-        if queue.sent.is_none() && queue.waiting.len() == 1 {
+        if !queue.is_held_up() && queue.waiting.len() == 1 {
             self.judge_next(uri);
         }
     }
@@ -318,7 +338,8 @@ impl Registry {
             let Some(shared) = &mut self.shared else {
                 return;
             };
-            let Some(queue) = shared.queues.get_mut(&uri).filter(|queue| queue.sent.is_none()) else {
+            let queue = shared.queues.get_mut(&uri);
+            let Some(queue) = queue.filter(|queue| !queue.is_held_up()) else {
                 return;
             };
             if queue.waiting.is_empty() {
@@ -331,7 +352,13 @@ impl Registry {
             let Some(intent) = queue.waiting.pop_front() else {
                 return;
             };
-            match self.judge(&intent) {
+            let judged = self.judge(&intent);
+            if let Some(shared) = &mut self.shared
+                && shared.doubts(&intent, &judged)
+            {
+                return shared.hold(intent);
+            }
+            match judged {
                 Ok(Judgement::Unchanged(outcome)) => self.end_unproposed(intent.answer, Ok(outcome)),
                 Err(error) => self.end_unproposed(intent.answer, Err(error)),
                 Ok(Judgement::Proposed {

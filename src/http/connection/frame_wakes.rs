@@ -84,7 +84,6 @@ pub(super) fn holds_back(list: &WokenTasks, key: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config::HttpConfig;
     use crate::http::connection::http2_body::Http2Body;
     use crate::http::connection::http2_streams::{Http2Streams, StreamSpawner};

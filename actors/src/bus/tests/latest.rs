@@ -1,33 +1,14 @@
 //! Reads of the latest state.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::memory_log::MemoryLog;
-use super::{Node, TIMEOUT, until};
-use crate::bus::Bus;
-use crate::model::BoxFuture;
+use super::{Builder, Node, Questions, until};
 
 #[tokio::test]
 async fn read_waits_until_this_node_has_what_the_log_has() {
     let log = MemoryLog::new();
     let a = Node::start(&log);
-    let line = log.line(TIMEOUT);
-    let fails = Arc::new(AtomicBool::new(false));
-    let asked = log.clone();
-    let is_failing = fails.clone();
-    let bus = Bus::builder()
-        .shared_log(line.clone())
-        .read_latest(Arc::new(move || {
-            let answer = match is_failing.load(Ordering::Relaxed) {
-                true => Err("nobody leads".to_owned()),
-                false => Ok(asked.len()),
-            };
-            Box::pin(std::future::ready(answer)) as BoxFuture<_>
-        }))
-        .start()
-        .unwrap();
-    let b = Node { bus, line };
+    let questions = Questions::default();
+    let b = Node::asking(&log, &questions, Builder::read_latest);
     assert!(b.bus.reads_latest() && !a.bus.reads_latest());
     for text in ["1", "2", "3"] {
         let etag = a.put("demo://x", text).await.unwrap();
@@ -46,7 +27,7 @@ async fn read_waits_until_this_node_has_what_the_log_has() {
     hearing.send_replace(false);
     waiting.await.unwrap().unwrap();
     assert_eq!(b.etag("demo://x"), Some(etag));
-    fails.store(true, Ordering::Relaxed);
+    questions.fail(true);
     let error = b.bus.until_latest().await.unwrap_err().to_string();
     assert!(error.contains("nobody leads"), "{error}");
     assert!(a.bus.until_latest().await.is_ok());

@@ -19,6 +19,8 @@ struct Records {
     floor: u64,
     /// Grows when nodes must read everything again.
     reread: u64,
+    /// The proposals that came after another record of their URI.
+    refused: usize,
 }
 
 /// The log. Clones share their records; each run of one is a node.
@@ -54,6 +56,7 @@ impl MemoryLog {
             operations: HashSet::new(),
             floor: 0,
             reread: 0,
+            refused: 0,
         };
         MemoryLog {
             records: Arc::new(Mutex::new(records)),
@@ -78,6 +81,11 @@ impl MemoryLog {
     /// The number of records that were taken in this history.
     pub(super) fn len(&self) -> u64 {
         self.lock().sequence
+    }
+
+    /// The number of proposals that came after another record of their URI.
+    pub(super) fn refused(&self) -> usize {
+        self.lock().refused
     }
 
     /// Puts a copy of the log back that ends at this sequence number; at 0 it is made anew.
@@ -126,6 +134,7 @@ impl MemoryLog {
         if let LogEntry::Resource(logged) = &proposal.entry {
             let newest = records.newest.get(&logged.uri).copied().unwrap_or(0);
             if newest != proposal.expected {
+                records.refused += 1;
                 records.operations.remove(&proposal.operation);
                 return Err(newest);
             }

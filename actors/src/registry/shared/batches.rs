@@ -154,7 +154,8 @@ impl Registry {
         let Some(shared) = &mut self.shared else {
             return;
         };
-        let mut expires = Instant::now() + shared.timeout;
+        let came = Instant::now();
+        let mut expires = came + shared.timeout;
         if let Some(deadline) = terms.deadline {
             expires = expires.min(deadline);
         }
@@ -169,6 +170,7 @@ impl Registry {
                 owner: owner.clone(),
                 now: terms.now,
                 expires,
+                came: Some(came),
                 announces: false,
                 answer: Answer::OfBatch(id, place),
             });

@@ -27,6 +27,7 @@ impl Registry {
             return;
         }
         shared.state.applied = 0;
+        shared.doubts.forget_question();
         // A record of the history before does not count in this one, so nothing may be expected there.
         shared.places.clear();
         shared.newer.clear();
@@ -117,6 +118,7 @@ impl Registry {
             owner: Owner::default(),
             now: 0,
             expires: Instant::now() + RESTATE_TIMEOUT.max(shared.timeout),
+            came: None,
             announces: true,
             answer: Answer::Silent,
         });

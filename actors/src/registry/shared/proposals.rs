@@ -56,7 +56,8 @@ impl Registry {
         match verdict {
             Verdict::Lost => {
                 self.metrics.log_conflicts.add(1);
-                queue.waiting.push_front(intent);
+                // Told after the record that came first.
+                queue.waiting.push_front(Intent { came: None, ..intent });
                 shared.note_lost(&uri, sent.expected);
             }
             Verdict::Refused { full, reason } => {

@@ -12,9 +12,11 @@ impl Registry {
     /// Starts the timer of a bus with a shared log.
     pub(in crate::registry) fn begin_shared_checks(&self, ctx: &mut Context<Registry>) {
         if self.shared.is_some() {
-            ctx.run_interval(CHECK, |registry, _| {
+            ctx.run_interval(CHECK, |registry, ctx| {
                 registry.refuse_early();
+                registry.refuse_late_doubted();
                 registry.share_forgotten();
+                registry.ask_in_doubt(ctx);
             });
         }
     }
@@ -68,6 +70,7 @@ impl Registry {
             owner,
             now,
             expires: reply.at() + shared.timeout,
+            came: Some(reply.at()),
             announces: true,
             answer: Answer::One(reply),
         };
