@@ -5,13 +5,22 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tidings_actors::shared_log::AskNewest;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
 
+use super::asking::first_end;
 use super::names::LogNames;
 use super::shared_state::SharedState;
+
+/// The time after which the leader is asked once more.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// The time for which it is asked, a little less than those who want to know wait.
+const ASK_MAX: Duration = Duration::from_millis(4_500);
 
 type Newest = Result<u64, String>;
 
@@ -33,8 +42,25 @@ pub fn ask_newest(state: &SharedState) -> AskNewest {
     })
 }
 
-/// Asks the leader of the log.
+/// Asks the leader of the log, again while there is none.
 async fn newest(state: SharedState) -> Newest {
+    let mut failure = "the leader of its log does not answer".to_owned();
+    let asked = async {
+        loop {
+            match first_end(ASK_AGAIN, || ask_leader(&state)).await {
+                Ok(newest) => return newest,
+                Err(error) => failure = error,
+            }
+            sleep(ASK_AGAIN).await;
+        }
+    };
+    match timeout(ASK_MAX, asked).await {
+        Ok(newest) => Ok(newest),
+        Err(_late) => Err(failure),
+    }
+}
+
+async fn ask_leader(state: &SharedState) -> Newest {
     let names = LogNames::new(state.namespace());
     let context = state.context().await.map_err(|error| error.to_string())?;
     match context.get_stream(&names.records).await {

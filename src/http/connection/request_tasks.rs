@@ -179,6 +179,7 @@ impl RequestTasks {
             if self.tasks.is_empty() {
                 // A connection that had many streams once does not keep their places.
                 self.tasks = Slab::new();
+                self.woken.forget_places();
             }
         }
     }
@@ -328,6 +329,31 @@ mod tests {
         assert!(scene.tasks.wait(&mut Context::from_waker(Waker::noop()), false));
         scene.poll_turn();
         assert_eq!(scene.polled.take(), [BEGINNINGS + 1]);
+    }
+
+    #[test]
+    fn waker_that_outlives_its_task_does_no_harm() {
+        let mut scene = Scene::of(0);
+        let kept = Rc::new(RefCell::new(None));
+        let in_task = kept.clone();
+        scene.new.push(Box::pin(poll_fn(move |cx| {
+            in_task.replace(Some(cx.waker().clone()));
+            Poll::Ready(())
+        })));
+        assert!(scene.poll_turn());
+        let waker = kept.take().unwrap();
+        waker.wake_by_ref();
+        assert!(!scene.poll_turn());
+        // Another task has its place now, and is polled once more than it needs.
+        let polled = scene.polled.clone();
+        scene.new.push(Box::pin(poll_fn(move |_| {
+            polled.borrow_mut().push(0);
+            Poll::Pending
+        })));
+        assert!(scene.poll_turn() && !scene.poll_turn());
+        waker.wake_by_ref();
+        assert!(scene.poll_turn() && !scene.poll_turn());
+        assert_eq!(scene.polled.take(), [0, 0]);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! A change for very many wakes all streams of a connection, and a change for few, made meanwhile, must not
 //! stand behind it. So there are two lists, of those that were woken for many and of the others, each in the
 //! order of the wakes, and every second task that is taken is of the one or the other.
+//!
+//! The lists have the places of the tasks, and their states stand beside each other, since what a task has of
+//! its own is seldom in the cache of the processor when a change wakes thousands.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
@@ -21,8 +23,10 @@ pub(super) struct WokenTasks(Mutex<Woken>);
 
 #[derive(Default)]
 struct Woken {
-    few: VecDeque<Arc<TaskWaker>>,
-    many: VecDeque<Arc<TaskWaker>>,
+    few: VecDeque<usize>,
+    many: VecDeque<usize>,
+    /// The state of the task at each place.
+    states: Vec<WakeState>,
     /// True if the next one is taken of the many.
     takes_many: bool,
     /// The task of the connection, while it waits.
@@ -32,7 +36,7 @@ struct Woken {
 }
 
 impl Woken {
-    fn pop(&mut self, with_many: bool) -> Option<Arc<TaskWaker>> {
+    fn pop(&mut self, with_many: bool) -> Option<usize> {
         if !with_many {
             return self.few.pop_front();
         }
@@ -48,17 +52,20 @@ impl Woken {
 pub(super) struct TaskWaker {
     /// Its place in the set.
     key: usize,
-    /// [`ASLEEP`], [`IN_MANY`] or [`IN_FEW`].
-    state: AtomicU8,
     list: Arc<WokenTasks>,
 }
 
-/// It was polled after it was last woken.
-const ASLEEP: u8 = 0;
-/// It is among the tasks that were woken for many.
-const IN_MANY: u8 = 1;
-/// It is among the others, and may have an entry among the many that counts for nothing.
-const IN_FEW: u8 = 2;
+/// The state of a task.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum WakeState {
+    /// It was polled after it was last woken.
+    #[default]
+    Asleep,
+    /// It is among the tasks that were woken for many.
+    InMany,
+    /// It is among the others, and may have an entry among the many that counts for nothing.
+    InFew,
+}
 
 impl WokenTasks {
     fn lock(&self) -> MutexGuard<'_, Woken> {
@@ -75,12 +82,13 @@ impl WokenTasks {
         let mut woken = self.lock();
         let mut taken = 0;
         while taken < keys.len()
-            && let Some(task) = woken.pop(with_many)
+            && let Some(key) = woken.pop(with_many)
         {
             // Before it is polled, so that it can be woken meanwhile. Where it was polled by its other entry,
             // this one is left behind.
-            if task.state.swap(ASLEEP, Ordering::AcqRel) != ASLEEP {
-                keys[taken] = task.key;
+            let state = woken.states.get_mut(key).map(std::mem::take);
+            if state.unwrap_or_default() != WakeState::Asleep {
+                keys[taken] = key;
                 taken += 1;
             }
         }
@@ -92,6 +100,11 @@ impl WokenTasks {
             }
         }
         taken
+    }
+
+    /// Forgets the places of tasks that have all ended.
+    pub(super) fn forget_places(&self) {
+        self.lock().states = Vec::new();
     }
 
     /// Has the task of the connection woken with the next task, or with the next one for few alone. Returns
@@ -110,9 +123,13 @@ impl WokenTasks {
 impl TaskWaker {
     /// Makes the waker of the task at a place.
     pub(super) fn of(key: usize, list: &Arc<WokenTasks>) -> Waker {
+        let states = &mut list.lock().states;
+        if states.len() <= key {
+            states.resize(key + 1, WakeState::Asleep);
+        }
+        states[key] = WakeState::Asleep;
         Waker::from(Arc::new(TaskWaker {
             key,
-            state: AtomicU8::new(ASLEEP),
             list: list.clone(),
         }))
     }
@@ -127,20 +144,22 @@ impl Wake for TaskWaker {
         if frame_wakes::holds_back(&self.list, self.key) {
             return;
         }
-        let state = match ForMany::is_under_way() {
-            true => IN_MANY,
-            false => IN_FEW,
+        let is_many = ForMany::is_under_way();
+        let state = match is_many {
+            true => WakeState::InMany,
+            false => WakeState::InFew,
         };
-        // In each list once at most, however often it is woken before its turn.
-        if self.state.fetch_max(state, Ordering::AcqRel) >= state {
-            return;
-        }
         let connection = {
             let mut woken = self.list.lock();
-            let is_many = state == IN_MANY;
+            // In each list once at most, however often it is woken before its turn. A waker that outlives its
+            // task may name a place that is gone.
+            match woken.states.get_mut(self.key) {
+                Some(before) if *before < state => *before = state,
+                _ => return,
+            }
             match is_many {
-                true => woken.many.push_back(self.clone()),
-                false => woken.few.push_back(self.clone()),
+                true => woken.many.push_back(self.key),
+                false => woken.few.push_back(self.key),
             }
             match is_many && woken.waits_for_few {
                 true => None,
