@@ -58,10 +58,10 @@ impl Doubts {
 impl SharedOrder {
     /// Returns true if a newer record may judge a change otherwise.
     pub(super) fn doubts(&self, intent: &Intent, judged: &Result<Judgement, PublishError>) -> bool {
-        let is_final = match judged {
-            Ok(Judgement::Proposed { .. }) => true,
-            Ok(Judgement::Unchanged(_)) => false,
-            Err(error) => !matches!(
+        let makes_no_record = match judged {
+            Ok(Judgement::Proposed { .. }) => false,
+            Ok(Judgement::Unchanged(_)) => true,
+            Err(error) => matches!(
                 error,
                 PublishError::AlreadyExists(_)
                     | PublishError::NotFound(_)
@@ -72,16 +72,21 @@ impl SharedOrder {
             ),
         };
         // Sources have their turns at one node at a time, which has applied all of the turn before.
-        let may_come_from_many = matches!(intent.owner, Owner::Api | Owner::Embedder);
-        let is_current = match (intent.came, self.doubts.current_at) {
+        let is_of_any_node = matches!(intent.owner, Owner::Api | Owner::Embedder);
+        let is_change = matches!(intent.wish, Wish::Change(_));
+        self.doubts.ask.is_some()
+            && makes_no_record
+            && is_of_any_node
+            && is_change
+            && !self.is_current(intent)
+    }
+
+    /// Returns true if this node has applied all that the log had when a change came.
+    fn is_current(&self, intent: &Intent) -> bool {
+        match (intent.came, self.doubts.current_at) {
             (Some(came), Some(current_at)) => came <= current_at,
             (came, _) => came.is_none(),
-        };
-        self.doubts.ask.is_some()
-            && !is_final
-            && may_come_from_many
-            && !is_current
-            && matches!(intent.wish, Wish::Change(_))
+        }
     }
 
     /// Holds a change back until this node has what the log has now.
@@ -108,32 +113,18 @@ impl SharedOrder {
         std::mem::take(&mut self.doubts.uris)
     }
 
-    /// Takes the changes in doubt that came before `sent`.
-    fn take_asked(&mut self, sent: Instant) -> Vec<Intent> {
-        let mut asked = Vec::new();
+    /// Takes the changes in doubt that are due.
+    fn take_doubted(&mut self, is_due: impl Fn(&Intent) -> bool) -> Vec<Intent> {
+        let mut taken = Vec::new();
         let queues = &mut self.queues;
         self.doubts.uris.retain(|uri| {
             let Some(queue) = queues.get_mut(uri) else {
                 return false;
             };
-            asked.extend(queue.doubted.take_if(|intent| intent.came <= Some(sent)));
+            taken.extend(queue.doubted.take_if(|intent| is_due(intent)));
             queue.doubted.is_some()
         });
-        asked
-    }
-
-    /// Takes the changes in doubt whose time is over.
-    fn take_late_doubted(&mut self, now: Instant) -> Vec<Intent> {
-        let mut late = Vec::new();
-        let queues = &mut self.queues;
-        self.doubts.uris.retain(|uri| {
-            let Some(queue) = queues.get_mut(uri) else {
-                return false;
-            };
-            late.extend(queue.doubted.take_if(|intent| intent.expires <= now));
-            queue.doubted.is_some()
-        });
-        late
+        taken
     }
 }
 
@@ -178,7 +169,7 @@ impl Registry {
             }
             Err(reason) => {
                 shared.doubts.question = None;
-                let asked = shared.take_asked(sent);
+                let asked = shared.take_doubted(|intent| intent.came <= Some(sent));
                 self.end_doubted(asked, &reason);
             }
         }
@@ -205,7 +196,8 @@ impl Registry {
         let Some(shared) = &mut self.shared else {
             return;
         };
-        let late = shared.take_late_doubted(Instant::now());
+        let now = Instant::now();
+        let late = shared.take_doubted(|intent| intent.expires <= now);
         if !late.is_empty() {
             // It may wait for a record that never comes, of a history that is gone.
             shared.doubts.forget_question();
