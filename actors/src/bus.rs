@@ -58,8 +58,10 @@ struct Inner {
     lineage: Lineage,
     /// The place in a shared log; none without one.
     log_status: Option<Arc<LogStatus>>,
-    /// Asks a shared log for its newest place, if reads are answered from there.
+    /// Asks a shared log for its newest record.
     newest: Option<AskNewest>,
+    /// True if reads are answered from what the shared log has.
+    reads_latest: bool,
     health: Arc<StoreHealth>,
 }
 

@@ -23,6 +23,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use history::Resume;
 use query::EventsQuery;
 use recorder::Recorder;
 use shared::HubState;
@@ -38,6 +39,7 @@ use crate::http::notice_body::NoticeBodies;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::rights::caller;
 use crate::http::stream_handover::{BodyStream, StreamHandover};
+use crate::shared_log::LogHealth;
 use crate::{Bus, Position, WeakBus};
 
 /// The path of the streams.
@@ -49,8 +51,8 @@ const NAME: &str = "v1-events";
 /// The parts into which the keep-alives of all streams are divided, so that not all write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
 
-/// The time for which a node waits for a position that another node of its cluster has given. Nodes are some
-/// milliseconds apart; a position that is not reached by then belongs to another history.
+/// The time for which a node waits for a position that another node of its cluster has given, before it asks
+/// the log whether there is more. Nodes are some milliseconds apart.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
 
 /// The interval in which the node looks whether it has reached the position.
@@ -126,20 +128,36 @@ struct EventsContext {
     bodies: Arc<NoticeBodies>,
 }
 
-/// Waits for a short while until this node has reached the position of a client that comes from another one.
-async fn wait_for_place(hub: &HubState, client: &EventClient, resume: Option<&str>) {
-    let Some(text) = resume else {
-        return;
+/// Returns the id after which the stream of a client continues that names `id`. Waits for a short while until
+/// this node has reached the position of a client that comes from another one.
+async fn resume_after(hub: &Hub, client: &EventClient, id: &str) -> Resume {
+    // An id that cannot be the client's own is one of another history.
+    let Some(position) = client.event_ids().read(id) else {
+        return Resume::OtherHistory;
     };
-    let Some(position) = client.event_ids().read(text) else {
-        return;
-    };
-    // Not for long: after a log was restored from a copy, the position may never be reached, and the client
-    // must learn that it has missed something.
     let begin = Instant::now();
-    while hub.lock().history.is_behind(position) && begin.elapsed() < BEHIND_MAX {
+    while hub.state.lock().history.is_behind(position) {
+        let Ok(bus) = hub.bus.upgrade() else {
+            break;
+        };
+        let is_cut_off = match bus.log_state() {
+            Some(log) => log.health != LogHealth::Connected || !log.is_caught_up,
+            None => false,
+        };
+        if is_cut_off {
+            return Resume::Ahead(position);
+        }
+        if begin.elapsed() >= BEHIND_MAX {
+            // After a log was restored from a copy the position may never be reached, and the client must
+            // learn that it has missed something.
+            return match bus.log_has(position).await {
+                Some(false) => Resume::OtherHistory,
+                Some(true) | None => Resume::Ahead(position),
+            };
+        }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+    Resume::At(position)
 }
 
 async fn open(
@@ -162,8 +180,11 @@ async fn open(
         content,
         _place: place,
     };
-    wait_for_place(&hub.state, &client, query.resume.as_deref()).await;
-    let stream = match EventStream::open(hub.state, client, query.resume.as_deref()) {
+    let resume = match &query.resume {
+        Some(id) => Some(resume_after(&hub, &client, id).await),
+        None => None,
+    };
+    let stream = match EventStream::open(hub.state, client, resume) {
         Ok(stream) => stream,
         Err(max) => {
             return Err(ProblemKind::Unavailable.because(format!(

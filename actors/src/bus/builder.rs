@@ -170,7 +170,8 @@ impl Builder {
             lineage,
             health,
             log_status,
-            newest: newest.filter(|_| reads_latest),
+            reads_latest: reads_latest && newest.is_some(),
+            newest,
         };
         Ok(Bus {
             inner: Arc::new(inner),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Bus;
+use crate::model::Position;
 
 /// The time for which a read waits for the log, and for this node to apply what it has.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -17,7 +18,17 @@ pub struct NotLatest(pub String);
 impl Bus {
     /// True if reads are to be answered from the latest state of a shared log.
     pub fn reads_latest(&self) -> bool {
-        self.inner.newest.is_some()
+        self.inner.reads_latest
+    }
+
+    /// Returns true if a shared log has come as far as `position`, whether this node has applied that or not;
+    /// none if it cannot tell, or if there is no log. A position beyond its end was given before the log was
+    /// restored from an older copy.
+    pub async fn log_has(&self, position: Position) -> Option<bool> {
+        let (ask, status) = (self.inner.newest.as_ref()?, self.inner.log_status.as_ref()?);
+        let newest = tokio::time::timeout(WAIT_MAX, ask()).await.ok()?.ok()?;
+        let head = status.get().history?.offset(newest);
+        Some(self.lineage().offset_of(position, head).is_some())
     }
 
     /// Waits until this node has applied everything that its log had when the call began, so that reads that
@@ -29,6 +40,9 @@ impl Bus {
         let (Some(ask), Some(status)) = (&self.inner.newest, &self.inner.log_status) else {
             return Ok(());
         };
+        if !self.reads_latest() {
+            return Ok(());
+        }
         let waited = tokio::time::timeout(WAIT_MAX, async {
             let newest = ask().await.map_err(NotLatest)?;
             status.until_applied(newest).await;

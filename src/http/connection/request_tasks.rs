@@ -30,7 +30,7 @@ use crate::HeldClock;
 use crate::metrics::DeliveryTurn;
 
 /// The tasks that are polled before the connection writes and others of its thread have their turn.
-const TURN: usize = 64;
+const TURN: usize = 128;
 
 /// The tasks that were woken for many and are so few that they need not wait.
 const MANY_MIN: usize = 16;

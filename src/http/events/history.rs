@@ -50,6 +50,17 @@ impl Event {
     }
 }
 
+/// The place at which a client wants its stream to continue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resume {
+    /// After this position.
+    At(Position),
+    /// After this position, which other nodes of the cluster have reached and this one will.
+    Ahead(Position),
+    /// Nowhere: its last event is none that this history has given.
+    OtherHistory,
+}
+
 /// The point from which a stream continues, as its first event tells the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Resumption {
@@ -61,6 +72,17 @@ pub(super) struct Resumption {
     pub(super) missed: Option<u64>,
     /// The reason for which events are missing.
     pub(super) reason: Option<Incomplete>,
+}
+
+impl Resumption {
+    fn complete(from: Position) -> Resumption {
+        Resumption {
+            complete: true,
+            from,
+            missed: Some(0),
+            reason: None,
+        }
+    }
 }
 
 /// The records by which the offsets of two histories of one cluster differ at least, unless one of them began
@@ -234,21 +256,14 @@ impl History {
         }
     }
 
-    /// Returns the point from which a stream continues whose client names the id of its last event, if it has
-    /// one.
-    pub(super) fn resume(&self, known: Option<&str>) -> Resumption {
-        let Some(known) = known else {
-            return Resumption {
-                complete: true,
-                from: self.end(),
-                missed: Some(0),
-                reason: None,
-            };
-        };
+    /// Returns the point from which a stream continues, of a client that has had no event without `resume`.
+    pub(super) fn resume(&self, resume: Option<Resume>) -> Resumption {
         let floor = self.floor();
-        let known = match known.parse::<Position>() {
-            Ok(known) => self.lineage.offset_of(known, self.last),
-            Err(_) => None,
+        let known = match resume {
+            None => return Resumption::complete(self.end()),
+            Some(Resume::Ahead(known)) if self.is_behind(known) => return Resumption::complete(known),
+            Some(Resume::At(known) | Resume::Ahead(known)) => self.lineage.offset_of(known, self.last),
+            Some(Resume::OtherHistory) => None,
         };
         let Some(known) = known else {
             // A position of another history, or one that is yet to come, proves nothing.
@@ -356,6 +371,14 @@ mod tests {
         history.push(at(offset), subject, Bytes::from_static(b"event"));
     }
 
+    fn resume_after(history: &History, id: &str) -> Resumption {
+        let resume = match id.parse() {
+            Ok(position) => Resume::At(position),
+            Err(_) => Resume::OtherHistory,
+        };
+        history.resume(Some(resume))
+    }
+
     fn offsets(history: &History, after: u64) -> Result<Vec<u64>, (u64, u64)> {
         let mut found = Vec::new();
         match history.read(after, usize::MAX, &mut found) {
@@ -371,7 +394,7 @@ mod tests {
         let mut history = History::new(10, usize::MAX, lineage());
         history.begin(at(4));
         (5..=7).for_each(|offset| push(&mut history, offset));
-        let resumed = history.resume(Some(&at(5).to_string()));
+        let resumed = history.resume(Some(Resume::At(at(5))));
         assert_eq!(
             (resumed.complete, resumed.from, resumed.missed),
             (true, at(5), Some(0))
@@ -379,7 +402,7 @@ mod tests {
         assert_eq!(offsets(&history, 5), Ok(vec![6, 7]));
         assert_eq!(history.resume(None).from, at(7));
         assert!(
-            history.resume(Some(&at(4).to_string())).complete,
+            history.resume(Some(Resume::At(at(4)))).complete,
             "the begin of the log"
         );
     }
@@ -389,13 +412,13 @@ mod tests {
         let mut history = History::new(2, usize::MAX, lineage());
         history.begin(at(0));
         (1..=5).for_each(|offset| push(&mut history, offset));
-        let short = history.resume(Some(&at(1).to_string()));
+        let short = history.resume(Some(Resume::At(at(1))));
         assert_eq!(
             (short.complete, short.from, short.missed),
             (false, at(3), Some(2))
         );
         for foreign in ["8-1", "9-6", "nonsense"] {
-            let resumed = history.resume(Some(foreign));
+            let resumed = resume_after(&history, foreign);
             assert_eq!(
                 (resumed.complete, resumed.from, resumed.missed),
                 (false, at(3), None),
@@ -421,7 +444,7 @@ mod tests {
             ("7-4", 0, vec![5, 6]),
             ("9-3", 0, vec![4, 5, 6]),
         ] {
-            let resumed = history.resume(Some(known));
+            let resumed = resume_after(&history, known);
             let reason = (missed > 0).then_some(Incomplete::Overwritten);
             assert_eq!(
                 (resumed.complete, resumed.missed, resumed.reason),
@@ -431,13 +454,13 @@ mod tests {
             assert_eq!(offsets(&history, resumed.from.offset), Ok(after), "{known}");
         }
         // Beyond the end of its life: a rolled-back store.
-        let foreign = history.resume(Some("7-5"));
+        let foreign = resume_after(&history, "7-5");
         assert_eq!(foreign.reason, Some(Incomplete::AnotherHistory));
         assert_eq!((foreign.from, foreign.missed), (at(0), None));
     }
 
     #[test]
-    fn node_behind_the_position_of_another_is_seen() {
+    fn position_that_another_node_has_reached_is_awaited() {
         let cluster = Lineage {
             offsets_per_change: 64,
             ..lineage()
@@ -454,9 +477,17 @@ mod tests {
         };
         assert!(!history.is_behind(foreign));
         // A list of its own code at another node, behind the same record, is no other history.
-        let resumed = history.resume(Some(&at(130).to_string()));
+        let resumed = history.resume(Some(Resume::At(at(130))));
         assert_eq!((resumed.complete, resumed.from), (true, at(130)));
-        assert_eq!(history.resume(Some(&at(192).to_string())).missed, None);
+        assert_eq!(history.resume(Some(Resume::At(at(192)))).missed, None);
+        assert!(!history.resume(Some(Resume::Ahead(foreign))).complete);
+        // Of what the other node has told, nothing is told again.
+        let ahead = history.resume(Some(Resume::Ahead(at(192))));
+        assert_eq!((ahead.complete, ahead.from), (true, at(192)));
+        push(&mut history, 192);
+        assert_eq!(offsets(&history, 192), Ok(vec![]));
+        push(&mut history, 256);
+        assert_eq!(offsets(&history, 192), Ok(vec![256]));
         assert_eq!(History::new(1, 1, lineage()).countable(1 << 40), Some(1 << 40));
     }
 
@@ -479,7 +510,7 @@ mod tests {
         let mut history = History::new(2, usize::MAX, lineage());
         history.begin(at(4));
         history.seed(vec![kept(1), kept(2), kept(4)], 0, 4);
-        let resumed = history.resume(Some("7-0"));
+        let resumed = resume_after(&history, "7-0");
         assert_eq!(resumed.reason, Some(Incomplete::Forgotten));
         assert_eq!((resumed.from, resumed.missed), (at(1), Some(2)));
         assert_eq!(offsets(&history, 1), Ok(vec![2, 4]));

@@ -13,7 +13,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame};
 
 use super::frame;
-use super::history::{Event, FoundEvents, Subject};
+use super::history::{Event, FoundEvents, Resume, Subject};
 use super::shared::HubState;
 use super::sight::Sight;
 use crate::auth::{Caller, EventIds};
@@ -144,14 +144,14 @@ enum Next {
 }
 
 impl EventStream {
-    /// Opens a stream that continues after the event with the id `resume`, or begins now.
+    /// Opens a stream that continues at `resume`, or begins now.
     ///
     /// # Errors
     /// The number of streams allowed, when as many are open.
     pub(super) fn open(
         hub: Arc<HubState>,
         client: EventClient,
-        resume: Option<&str>,
+        resume: Option<Resume>,
     ) -> Result<EventStream, usize> {
         let mut contents = hub.lock();
         if contents.open >= hub.streams_max {
@@ -163,12 +163,7 @@ impl EventStream {
         let number = contents.next_stream;
         contents.next_stream += 1;
         let ids = client.event_ids();
-        // An id that cannot be the client's own is one of another history.
-        let known = resume.map(|text| match ids.read(text) {
-            Some(position) => position.to_string(),
-            None => String::new(),
-        });
-        let mut resumed = contents.history.resume(known.as_deref());
+        let mut resumed = contents.history.resume(resume);
         drop(contents);
         if !resumed.complete {
             resumed.missed = resumed.missed.and_then(|missed| client.counted(missed));

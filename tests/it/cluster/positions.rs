@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::brokers;
+use super::brokers::{self, Party};
 use super::node::{Node, config};
+use super::rig::Rig;
 use crate::durability::Connection;
 
 /// Returns the data of the events of a stream that resumes after `id`, up to one with this value, and the id
@@ -64,4 +65,37 @@ async fn position_of_a_restarted_node_holds_at_another() {
     let (found, _) = events(&b, "1-1", ("etag", &etag)).await;
     let numbers = found.iter().filter_map(|data| data["missed"].as_u64());
     assert!(numbers.into_iter().all(|missed| missed < 1_000), "{found:?}");
+}
+
+#[tokio::test]
+async fn node_that_is_cut_off_tells_nothing_again() {
+    let Some(rig) = Rig::start("ahead").await else {
+        return;
+    };
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let [fed, cut_off] = [&rig.nodes[0], &rig.nodes[1]];
+    for number in 0..20 {
+        fed.put(&format!("demo://{number}"), "1").await;
+    }
+    cut_off.until_body("demo://19", "1").await;
+    rig.brokers.cut(Party::Node(1));
+    let etag = |answered: super::node::Answered| answered.etag.unwrap().trim_matches('"').to_owned();
+    let last = etag(fed.put("demo://0", "2").await);
+    let (_, id) = events(fed, "1-1", ("etag", &last)).await;
+    let asked = events(cut_off, &id, ("uri", "demo://1"));
+    let mends = async {
+        cut_off
+            .until("it has a stream", async |node| {
+                let metrics = node.ask("GET", "/metrics", "").await.text;
+                metrics.lines().any(|line| line == "tidings_events_streams 1")
+            })
+            .await;
+        rig.brokers.mend(Party::Node(1));
+        etag(fed.put("demo://1", "2").await)
+    };
+    let ((found, _), newest) = tokio::join!(asked, mends);
+    assert_eq!(found[0]["complete"], true, "{found:?}");
+    let told: Vec<&Value> = found.iter().filter(|data| data["kind"] == "updated").collect();
+    assert_eq!(told.len(), 1, "{found:?}");
+    assert_eq!(told[0]["etag"], newest.as_str());
 }
