@@ -23,7 +23,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use history::Resume;
+use history::ContinueAt;
 use query::EventsQuery;
 use recorder::Recorder;
 use shared::HubState;
@@ -130,10 +130,10 @@ struct EventsContext {
 
 /// Returns the id after which the stream of a client continues that names `id`. Waits for a short while until
 /// this node has reached the position of a client that comes from another one.
-async fn resume_after(hub: &Hub, client: &EventClient, id: &str) -> Resume {
+async fn resume_after(hub: &Hub, client: &EventClient, id: &str) -> ContinueAt {
     // An id that cannot be the client's own is one of another history.
     let Some(position) = client.event_ids().read(id) else {
-        return Resume::OtherHistory;
+        return ContinueAt::OtherHistory;
     };
     let begin = Instant::now();
     while hub.state.lock().history.is_behind(position) {
@@ -145,19 +145,19 @@ async fn resume_after(hub: &Hub, client: &EventClient, id: &str) -> Resume {
             None => false,
         };
         if is_cut_off {
-            return Resume::Ahead(position);
+            return ContinueAt::Ahead(position);
         }
         if begin.elapsed() >= BEHIND_MAX {
             // After a log was restored from a copy the position may never be reached, and the client must
             // learn that it has missed something.
             return match bus.log_has(position).await {
-                Some(false) => Resume::OtherHistory,
-                Some(true) | None => Resume::Ahead(position),
+                Some(false) => ContinueAt::OtherHistory,
+                Some(true) | None => ContinueAt::Ahead(position),
             };
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Resume::At(position)
+    ContinueAt::At(position)
 }
 
 async fn open(

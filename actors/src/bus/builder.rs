@@ -173,10 +173,16 @@ impl Builder {
             reads_latest: reads_latest && newest.is_some(),
             newest,
         };
-        Ok(Bus {
+        Ok(Bus::of(inner))
+    }
+}
+
+impl Bus {
+    fn of(inner: Inner) -> Bus {
+        Bus {
             inner: Arc::new(inner),
             owner: Owner::default(),
-        })
+        }
     }
 }
 

@@ -25,7 +25,8 @@ impl Bus {
     /// none if it cannot tell, or if there is no log. A position beyond its end was given before the log was
     /// restored from an older copy.
     pub async fn log_has(&self, position: Position) -> Option<bool> {
-        let (ask, status) = (self.inner.newest.as_ref()?, self.inner.log_status.as_ref()?);
+        let ask = self.inner.newest.as_ref()?;
+        let status = self.inner.log_status.as_ref()?;
         let newest = tokio::time::timeout(WAIT_MAX, ask()).await.ok()?.ok()?;
         let head = status.get().history?.offset(newest);
         Some(self.lineage().offset_of(position, head).is_some())

@@ -113,7 +113,8 @@ struct QuestionsState {
 
 impl Questions {
     fn of(&self, log: &MemoryLog) -> AskNewest {
-        let (state, log) = (self.0.clone(), log.clone());
+        let state = self.0.clone();
+        let log = log.clone();
         Arc::new(move || {
             let mut state = state.lock().unwrap();
             state.asked += 1;

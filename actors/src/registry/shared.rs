@@ -260,20 +260,7 @@ impl Handler<HeardBatch> for Registry {
     type Result = ();
 
     fn handle(&mut self, HeardBatch(heard): HeardBatch, ctx: &mut Context<Self>) {
-        let now = Instant::now();
-        for heard in heard {
-            self.hear(heard, now);
-        }
-        // Once per batch: a cold start hears a hundred thousand records.
-        self.metrics.set_registered(self.catalog.counts());
-        self.judge_ready();
-        self.judge_cleared();
-        // What waits in the inbox joins: publishers that were answered together also ask together.
-        self.decide_waiting();
-        self.send_decided();
-        if let Some(shared) = &mut self.shared {
-            shared.show();
-        }
+        self.hear_batch(heard);
         self.ask_in_doubt(ctx);
         self.continue_walks(ctx);
     }
@@ -289,6 +276,23 @@ impl Handler<LogEnded> for Registry {
 }
 
 impl Registry {
+    fn hear_batch(&mut self, heard: Vec<Heard>) {
+        let now = Instant::now();
+        for heard in heard {
+            self.hear(heard, now);
+        }
+        // Once per batch: a cold start hears a hundred thousand records.
+        self.metrics.set_registered(self.catalog.counts());
+        self.judge_ready();
+        self.judge_cleared();
+        // What waits in the inbox joins: publishers that were answered together also ask together.
+        self.decide_waiting();
+        self.send_decided();
+        if let Some(shared) = &mut self.shared {
+            shared.show();
+        }
+    }
+
     fn hear(&mut self, heard: Heard, now: Instant) {
         match heard {
             Heard::Opened(history) => self.open_history(history),

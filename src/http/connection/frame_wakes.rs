@@ -1,9 +1,9 @@
 //! The wakes by which the library tells a task of room for the frame that it has in hand.
 //!
-//! When a body gives it a frame, the library asks for room in the window of the stream. Where there is some it
-//! wakes the task that waits for room, which is the one that asks, and goes on to write the frame. Such a wake
-//! would have each task polled twice for a delivery, so it is held back, and counts for nothing if the library
-//! asks the body for its next frame in the same poll.
+//! When a body gives it a frame, the library asks for room in the window of the stream. Where there is some
+//! it wakes the task that waits for room, which is the one that asks, and goes on to write the frame. Such a
+//! wake would have each task polled twice for a delivery, so it is held back, and counts for nothing if the
+//! library asks the body for its next frame in the same poll.
 //!
 //! Only wakes on the thread of the poll are held back: one on another thread is that of a newer notice.
 
@@ -13,12 +13,12 @@ use std::ptr;
 use super::woken_tasks::WokenTasks;
 
 thread_local! {
-    static POLLED: Cell<Polled> = const { Cell::new(Polled::NONE) };
+    static POLLED: Cell<PolledTask> = const { Cell::new(PolledTask::NONE) };
 }
 
 /// The task that the thread polls.
 #[derive(Clone, Copy)]
-struct Polled {
+struct PolledTask {
     /// The set of the task; null while none is polled.
     list: *const WokenTasks,
     key: usize,
@@ -28,8 +28,8 @@ struct Polled {
     was_woken: bool,
 }
 
-impl Polled {
-    const NONE: Polled = Polled {
+impl PolledTask {
+    const NONE: PolledTask = PolledTask {
         list: ptr::null(),
         key: 0,
         holds_back: false,
@@ -39,22 +39,22 @@ impl Polled {
 
 /// Notes that the task at a place of a set is polled next.
 pub(super) fn begin_poll(list: &WokenTasks, key: usize) {
-    POLLED.set(Polled {
+    POLLED.set(PolledTask {
         list,
         key,
-        ..Polled::NONE
+        ..PolledTask::NONE
     });
 }
 
 /// Notes that the poll is over. Returns true if a wake of the task is still held back, as the library waits
 /// for more room than it had.
 pub(super) fn end_poll() -> bool {
-    POLLED.replace(Polled::NONE).was_woken
+    POLLED.replace(PolledTask::NONE).was_woken
 }
 
 /// Notes that the body of the polled task gives the library a frame.
 pub(super) fn frame_given() {
-    POLLED.set(Polled {
+    POLLED.set(PolledTask {
         holds_back: true,
         ..POLLED.get()
     });
@@ -62,7 +62,7 @@ pub(super) fn frame_given() {
 
 /// Notes that the library asks the body of the polled task for a frame, as it has written the last one.
 pub(super) fn frame_asked() {
-    POLLED.set(Polled {
+    POLLED.set(PolledTask {
         holds_back: false,
         was_woken: false,
         ..POLLED.get()
@@ -75,7 +75,7 @@ pub(super) fn holds_back(list: &WokenTasks, key: usize) -> bool {
     if !polled.holds_back || polled.key != key || !ptr::eq(polled.list, list) {
         return false;
     }
-    POLLED.set(Polled {
+    POLLED.set(PolledTask {
         was_woken: true,
         ..polled
     });

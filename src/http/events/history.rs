@@ -52,7 +52,7 @@ impl Event {
 
 /// The place at which a client wants its stream to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Resume {
+pub(super) enum ContinueAt {
     /// After this position.
     At(Position),
     /// After this position, which other nodes of the cluster have reached and this one will.
@@ -257,13 +257,15 @@ impl History {
     }
 
     /// Returns the point from which a stream continues, of a client that has had no event without `resume`.
-    pub(super) fn resume(&self, resume: Option<Resume>) -> Resumption {
+    pub(super) fn resume(&self, resume: Option<ContinueAt>) -> Resumption {
         let floor = self.floor();
         let known = match resume {
             None => return Resumption::complete(self.end()),
-            Some(Resume::Ahead(known)) if self.is_behind(known) => return Resumption::complete(known),
-            Some(Resume::At(known) | Resume::Ahead(known)) => self.lineage.offset_of(known, self.last),
-            Some(Resume::OtherHistory) => None,
+            Some(ContinueAt::Ahead(known)) if self.is_behind(known) => return Resumption::complete(known),
+            Some(ContinueAt::At(known) | ContinueAt::Ahead(known)) => {
+                self.lineage.offset_of(known, self.last)
+            }
+            Some(ContinueAt::OtherHistory) => None,
         };
         let Some(known) = known else {
             // A position of another history, or one that is yet to come, proves nothing.
@@ -373,8 +375,8 @@ mod tests {
 
     fn resume_after(history: &History, id: &str) -> Resumption {
         let resume = match id.parse() {
-            Ok(position) => Resume::At(position),
-            Err(_) => Resume::OtherHistory,
+            Ok(position) => ContinueAt::At(position),
+            Err(_) => ContinueAt::OtherHistory,
         };
         history.resume(Some(resume))
     }
@@ -394,7 +396,7 @@ mod tests {
         let mut history = History::new(10, usize::MAX, lineage());
         history.begin(at(4));
         (5..=7).for_each(|offset| push(&mut history, offset));
-        let resumed = history.resume(Some(Resume::At(at(5))));
+        let resumed = history.resume(Some(ContinueAt::At(at(5))));
         assert_eq!(
             (resumed.complete, resumed.from, resumed.missed),
             (true, at(5), Some(0))
@@ -402,7 +404,7 @@ mod tests {
         assert_eq!(offsets(&history, 5), Ok(vec![6, 7]));
         assert_eq!(history.resume(None).from, at(7));
         assert!(
-            history.resume(Some(Resume::At(at(4)))).complete,
+            history.resume(Some(ContinueAt::At(at(4)))).complete,
             "the begin of the log"
         );
     }
@@ -412,7 +414,7 @@ mod tests {
         let mut history = History::new(2, usize::MAX, lineage());
         history.begin(at(0));
         (1..=5).for_each(|offset| push(&mut history, offset));
-        let short = history.resume(Some(Resume::At(at(1))));
+        let short = history.resume(Some(ContinueAt::At(at(1))));
         assert_eq!(
             (short.complete, short.from, short.missed),
             (false, at(3), Some(2))
@@ -477,12 +479,12 @@ mod tests {
         };
         assert!(!history.is_behind(foreign));
         // A list of its own code at another node, behind the same record, is no other history.
-        let resumed = history.resume(Some(Resume::At(at(130))));
+        let resumed = history.resume(Some(ContinueAt::At(at(130))));
         assert_eq!((resumed.complete, resumed.from), (true, at(130)));
-        assert_eq!(history.resume(Some(Resume::At(at(192)))).missed, None);
-        assert!(!history.resume(Some(Resume::Ahead(foreign))).complete);
+        assert_eq!(history.resume(Some(ContinueAt::At(at(192)))).missed, None);
+        assert!(!history.resume(Some(ContinueAt::Ahead(foreign))).complete);
         // Of what the other node has told, nothing is told again.
-        let ahead = history.resume(Some(Resume::Ahead(at(192))));
+        let ahead = history.resume(Some(ContinueAt::Ahead(at(192))));
         assert_eq!((ahead.complete, ahead.from), (true, at(192)));
         push(&mut history, 192);
         assert_eq!(offsets(&history, 192), Ok(vec![]));

@@ -13,7 +13,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame};
 
 use super::frame;
-use super::history::{Event, FoundEvents, Resume, Subject};
+use super::history::{ContinueAt, Event, FoundEvents, Subject};
 use super::shared::HubState;
 use super::sight::Sight;
 use crate::auth::{Caller, EventIds};
@@ -151,7 +151,7 @@ impl EventStream {
     pub(super) fn open(
         hub: Arc<HubState>,
         client: EventClient,
-        resume: Option<Resume>,
+        resume: Option<ContinueAt>,
     ) -> Result<EventStream, usize> {
         let mut contents = hub.lock();
         if contents.open >= hub.streams_max {
