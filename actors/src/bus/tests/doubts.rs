@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::{MemoryLog, Node, Questions, until};
-use crate::model::{Owner, PublishError, Resource};
+use crate::model::{Change, Condition, Owner, PublishError, Resource};
 
 /// Two nodes, of which the second asks.
 fn nodes() -> (MemoryLog, Node, Node, Questions) {
@@ -86,13 +86,11 @@ async fn changes_of_a_batch_keep_their_order() {
     let bus = node.bus.owned_by(Owner::Api);
     let text = |text| Resource::text("demo://x", text).unwrap();
     let changes = vec![
-        crate::model::Change::Remove(text("").uri().clone()),
-        crate::model::Change::Register(text("2")),
-        crate::model::Change::Update(text("2")),
+        Change::Remove(text("").uri().clone()),
+        Change::Register(text("2")),
+        Change::Update(text("2")),
     ];
-    let changes = changes
-        .into_iter()
-        .map(|change| (change, super::Condition::Always));
+    let changes = changes.into_iter().map(|change| (change, Condition::Always));
     let changes = changes.collect();
     let made = while_deaf(&node, &questions, async move { bus.update_many(changes).await }).await;
     let made: Vec<_> = made.unwrap().into_iter().map(Result::unwrap).collect();
@@ -169,6 +167,12 @@ async fn change_in_doubt_is_refused_at_its_time_out() {
         matches!(error, PublishError::LogUnavailable { unknown: false, .. }),
         "{error}"
     );
+    let batch = vec![(
+        Change::Upsert(Resource::text("demo://x", "1").unwrap()),
+        Condition::Always,
+    )];
+    let made = bus.update_many(batch).await.unwrap();
+    assert!(made[0].is_err(), "{made:?}");
     node.line.is_deaf.send_replace(false);
     assert_eq!(put().await.unwrap().etag.version, 3);
 }

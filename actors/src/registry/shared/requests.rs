@@ -16,6 +16,7 @@ impl Registry {
                 registry.refuse_early();
                 registry.refuse_late_doubted();
                 registry.share_forgotten();
+                registry.send_decided();
                 registry.ask_in_doubt(ctx);
             });
         }
