@@ -11,10 +11,12 @@ use super::{MemoryLog, Node, Questions, until};
 use crate::model::{Change, Condition, Owner, PublishError, Resource};
 
 /// Two nodes, of which the second asks.
-fn nodes() -> (MemoryLog, Node, Node, Questions) {
+async fn nodes() -> (MemoryLog, Node, Node, Questions) {
     let log = MemoryLog::new();
     let questions = Questions::default();
     let asking = Node::asking(&log, &questions, |builder| builder);
+    // Before it has read the log it judges nothing.
+    until(|| asking.bus.log_state().unwrap().is_caught_up).await;
     (log.clone(), Node::start(&log), asking, questions)
 }
 
@@ -40,7 +42,7 @@ async fn while_deaf<T: Send + 'static>(
 
 #[tokio::test]
 async fn removal_finds_what_another_node_made() {
-    let (_, other, node, questions) = nodes();
+    let (_, other, node, questions) = nodes().await;
     node.line.is_deaf.send_replace(true);
     other.put("demo://x", "1").await.unwrap();
     let bus = node.bus.owned_by(Owner::Api);
@@ -50,7 +52,7 @@ async fn removal_finds_what_another_node_made() {
 
 #[tokio::test]
 async fn etag_that_another_node_gave_is_current() {
-    let (_, other, node, questions) = nodes();
+    let (_, other, node, questions) = nodes().await;
     let first = other.put("demo://x", "1").await.unwrap();
     node.until_etag("demo://x", first).await;
     node.line.is_deaf.send_replace(true);
@@ -64,7 +66,7 @@ async fn etag_that_another_node_gave_is_current() {
 
 #[tokio::test]
 async fn content_replaced_elsewhere_is_put_again() {
-    let (_, other, node, questions) = nodes();
+    let (_, other, node, questions) = nodes().await;
     let first = node.put("demo://x", "1").await.unwrap();
     other.until_etag("demo://x", first).await;
     node.line.is_deaf.send_replace(true);
@@ -80,7 +82,7 @@ async fn content_replaced_elsewhere_is_put_again() {
 
 #[tokio::test]
 async fn changes_of_a_batch_keep_their_order() {
-    let (_, other, node, questions) = nodes();
+    let (_, other, node, questions) = nodes().await;
     node.line.is_deaf.send_replace(true);
     other.put("demo://x", "1").await.unwrap();
     let bus = node.bus.owned_by(Owner::Api);
@@ -103,7 +105,7 @@ async fn changes_of_a_batch_keep_their_order() {
 
 #[tokio::test]
 async fn changes_in_doubt_share_their_questions() {
-    let (_, _, node, questions) = nodes();
+    let (_, _, node, questions) = nodes().await;
     let may_answer = Arc::new(Semaphore::new(0));
     questions.wait_for(&may_answer);
     let refused = Arc::new(AtomicUsize::new(0));
@@ -133,7 +135,7 @@ async fn changes_in_doubt_share_their_questions() {
 
 #[tokio::test]
 async fn change_in_doubt_is_refused_without_an_answer() {
-    let (log, _, node, questions) = nodes();
+    let (log, _, node, questions) = nodes().await;
     questions.fail(true);
     let bus = node.bus.owned_by(Owner::Api);
     let error = bus.remove("demo://none").await.unwrap_err();
@@ -179,7 +181,7 @@ async fn change_in_doubt_is_refused_at_its_time_out() {
 
 #[tokio::test]
 async fn sources_and_losers_need_no_question() {
-    let (log, other, node, questions) = nodes();
+    let (log, other, node, questions) = nodes().await;
     let source = node.bus.owned_by(Owner::Workspace);
     for changed in [true, false] {
         let made = source.upsert(Resource::text("demo://file", "1").unwrap()).await;
