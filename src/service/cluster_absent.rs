@@ -10,7 +10,7 @@ use crate::http::api::ClusterView;
 use crate::mcp::SessionRecords;
 use crate::sink::MakeTurn;
 use crate::source::SourceTurn;
-use tidings_actors::shared_log::{Heard, Proposal, SharedLog};
+use tidings_actors::shared_log::{AskNewest, Heard, Proposal, SharedLog};
 use tokio::sync::mpsc;
 
 /// The cluster of this node, of which this build has none.
