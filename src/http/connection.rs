@@ -24,6 +24,8 @@ mod http2_streams;
 mod own_wakes;
 mod request_tasks;
 mod short_turns;
+#[cfg(test)]
+mod texts;
 mod turn_queue;
 mod wait_list;
 mod woken_tasks;

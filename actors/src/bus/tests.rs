@@ -36,25 +36,12 @@ impl Node {
     }
 
     fn with_timeout(log: &MemoryLog, timeout: Duration) -> Node {
-        let line = log.line(timeout);
-        let bus = Bus::builder().shared_log(line.clone()).start().unwrap();
-        Node { bus, line }
+        Node::with(log, timeout, |builder| builder)
     }
 
-    /// Starts a node that asks the log for its newest record.
-    fn asking(log: &MemoryLog, questions: &Questions, set: impl FnOnce(Builder) -> Builder) -> Node {
-        Node::asking_with_timeout(log, TIMEOUT, questions, set)
-    }
-
-    fn asking_with_timeout(
-        log: &MemoryLog,
-        timeout: Duration,
-        questions: &Questions,
-        set: impl FnOnce(Builder) -> Builder,
-    ) -> Node {
+    fn with(log: &MemoryLog, timeout: Duration, set: impl FnOnce(Builder) -> Builder) -> Node {
         let line = log.line(timeout);
-        let builder = Bus::builder().shared_log(line.clone());
-        let bus = set(builder.ask_newest(questions.of(log))).start().unwrap();
+        let bus = set(Bus::builder().shared_log(line.clone())).start().unwrap();
         Node { bus, line }
     }
 

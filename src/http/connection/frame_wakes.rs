@@ -84,12 +84,10 @@ pub(super) fn holds_back(list: &WokenTasks, key: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::HttpConfig;
     use crate::http::connection::http2_body::Http2Body;
-    use crate::http::connection::http2_streams::{Http2Streams, StreamSpawner};
+    use crate::http::connection::http2_streams::StreamSpawner;
     use crate::http::connection::request_tasks::{NewTasks, RequestTasks};
-    use crate::http::stream_handover::{Appended, StreamSource};
-    use crate::metrics::HttpMetrics;
+    use crate::http::connection::texts::{Texts, streams};
     use ::http::{Request, Response};
     use bytes::Bytes;
     use http_body_util::Empty;
@@ -98,52 +96,13 @@ mod tests {
     use std::convert::Infallible;
     use std::future::{Future, poll_fn, ready};
     use std::pin::pin;
-    use std::sync::{Arc, Mutex};
-    use std::task::{Context, Poll, Waker};
+    use std::task::Poll;
     use tokio::io::duplex;
-    use tokio::sync::Semaphore;
-
-    /// A stream that gives a text of its own whenever it is told to.
-    #[derive(Clone, Default)]
-    struct Texts(Arc<Mutex<TextsState>>);
-
-    #[derive(Default)]
-    struct TextsState {
-        is_due: bool,
-        asked: usize,
-        waker: Option<Waker>,
-    }
-
-    impl StreamSource for Texts {
-        fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended> {
-            let mut state = self.0.lock().unwrap();
-            state.asked += 1;
-            state.waker = Some(cx.waker().clone());
-            if !std::mem::take(&mut state.is_due) {
-                return Poll::Pending;
-            }
-            out.extend_from_slice(b"text");
-            Poll::Ready(Appended::Drained)
-        }
-    }
-
-    impl Texts {
-        fn tell(&self) {
-            let mut state = self.0.lock().unwrap();
-            state.is_due = true;
-            state.waker.take().unwrap().wake();
-        }
-    }
 
     #[tokio::test]
     async fn stream_is_asked_once_for_each_delivery() {
         let texts = Texts::default();
-        let streams = Http2Streams::new(
-            Arc::default(),
-            HttpMetrics::new(),
-            Arc::new(Semaphore::new(1)),
-            &HttpConfig::default(),
-        );
+        let streams = streams();
         let new_tasks = NewTasks::default();
         let mut tasks = RequestTasks::new(new_tasks.clone());
         let (client, server) = duplex(4_096);
@@ -170,7 +129,7 @@ mod tests {
                 let (response, _) = requests.send_request(Request::new(()), true).unwrap();
                 let mut body = response.await.unwrap().into_body();
                 for _ in 0..10 {
-                    texts.tell();
+                    texts.put("text");
                     assert_eq!(body.data().await.unwrap().unwrap(), "text");
                 }
             };
@@ -183,6 +142,6 @@ mod tests {
             () = server => unreachable!("a server serves until it is dropped"),
             () = client => (),
         }
-        assert_eq!(texts.0.lock().unwrap().asked, 1 + 10);
+        assert_eq!(texts.asked(), 1 + 10);
     }
 }

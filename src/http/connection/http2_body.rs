@@ -169,48 +169,15 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::HttpConfig;
-    use crate::http::connection::http2_streams::Http2Streams;
-    use crate::http::stream_handover::StreamSource;
-    use crate::metrics::HttpMetrics;
+    use crate::http::connection::texts::{Texts, streams};
     use http_body_util::Empty;
     use std::convert::Infallible;
-    use std::sync::{Arc, Mutex};
     use std::task::Waker;
-    use tokio::sync::Semaphore;
-
-    /// A stream of the texts that were put into it.
-    #[derive(Clone, Default)]
-    struct Texts(Arc<Mutex<(Vec<u8>, usize)>>);
-
-    impl StreamSource for Texts {
-        fn poll_append(&mut self, _: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended> {
-            let (text, asked) = &mut *self.0.lock().unwrap();
-            *asked += 1;
-            if text.is_empty() {
-                return Poll::Pending;
-            }
-            out.append(text);
-            Poll::Ready(Appended::Drained)
-        }
-    }
-
-    impl Texts {
-        fn put(&self, text: &str) {
-            self.0.lock().unwrap().0.extend_from_slice(text.as_bytes());
-        }
-    }
 
     type TestedBody = Http2Body<Empty<Bytes>>;
 
     fn state() -> Rc<RequestState> {
-        let config = HttpConfig::default();
-        let streams = Http2Streams::new(
-            Arc::default(),
-            HttpMetrics::new(),
-            Arc::new(Semaphore::new(1)),
-            &config,
-        );
+        let streams = streams();
         let state = streams.begin();
         assert!(state.has_place() && !streams.begin().has_place());
         state.begin_turn();
@@ -231,7 +198,7 @@ mod tests {
         texts.put("one");
         assert_eq!(next(&mut body), Poll::Ready(Some(Bytes::from("one"))));
         assert!(next(&mut body).is_pending());
-        assert_eq!(texts.0.lock().unwrap().1, 1);
+        assert_eq!(texts.asked(), 1);
         // The first frame has waited for its window, and the wake-up came in the meantime.
         texts.put("two");
         state.begin_turn();

@@ -33,6 +33,7 @@ async fn change_is_made_before_its_deadline_and_not_after() {
     // Each burst tells the list when it is dropped, unless it hears before that another one has.
     until(|| log.len() >= 2).await;
     assert_eq!(node.text("demo://x").as_deref(), Some("1"));
+    assert_eq!(node.etag("demo://x").unwrap().version, 1);
 }
 
 #[tokio::test]

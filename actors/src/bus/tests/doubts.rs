@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::{MemoryLog, Node, Questions, until};
+use super::{MemoryLog, Node, Questions, TIMEOUT, until};
 use crate::model::{Change, Condition, Owner, PublishError, Resource};
 
 /// Two nodes, of which the second asks.
 async fn nodes() -> (MemoryLog, Node, Node, Questions) {
     let log = MemoryLog::new();
     let questions = Questions::default();
-    let asking = Node::asking(&log, &questions, |builder| builder);
+    let asking = Node::with(&log, TIMEOUT, |builder| builder.ask_newest(questions.of(&log)));
     // Before it has read the log it judges nothing.
     until(|| asking.bus.log_state().unwrap().is_caught_up).await;
     (log.clone(), Node::start(&log), asking, questions)
@@ -156,7 +156,7 @@ async fn change_in_doubt_is_refused_at_its_time_out() {
     let log = MemoryLog::new();
     let questions = Questions::default();
     let timeout = Duration::from_millis(300);
-    let node = Node::asking_with_timeout(&log, timeout, &questions, |builder| builder);
+    let node = Node::with(&log, timeout, |builder| builder.ask_newest(questions.of(&log)));
     let other = Node::start(&log);
     let first = other.put("demo://x", "1").await.unwrap();
     node.until_etag("demo://x", first).await;

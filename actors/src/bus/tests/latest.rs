@@ -1,14 +1,16 @@
 //! Reads of the latest state.
 
 use super::memory_log::MemoryLog;
-use super::{Builder, Node, Questions, until};
+use super::{Node, Questions, TIMEOUT, until};
 
 #[tokio::test]
 async fn read_waits_until_this_node_has_what_the_log_has() {
     let log = MemoryLog::new();
     let a = Node::start(&log);
     let questions = Questions::default();
-    let b = Node::asking(&log, &questions, Builder::read_latest);
+    let b = Node::with(&log, TIMEOUT, |builder| {
+        builder.ask_newest(questions.of(&log)).read_latest()
+    });
     assert!(b.bus.reads_latest() && !a.bus.reads_latest());
     for text in ["1", "2", "3"] {
         let etag = a.put("demo://x", text).await.unwrap();
