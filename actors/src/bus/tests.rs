@@ -7,7 +7,7 @@ mod floors;
 mod latest;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
@@ -16,7 +16,7 @@ use crate::model::{
     Change, Condition, Etag, EtagCondition, Owner, PublishError, Resource, ResourceUri, SessionOptions,
     SubscriberKind,
 };
-use crate::outbox::{OutboxEntry, OutboxReader};
+use crate::outbox::{Drained, OutboxEntry, OutboxReader};
 use crate::session::Session;
 use crate::shared_log::AskNewest;
 use memory_log::{Line, MemoryLog};
@@ -155,9 +155,10 @@ async fn until(mut condition: impl FnMut() -> bool) {
 /// The next entries as URI and version, in order.
 async fn next(reader: &mut OutboxReader) -> Vec<(String, u64)> {
     let mut entries = Vec::new();
-    tokio::time::timeout(TIMEOUT, reader.drain(&mut entries))
-        .await
-        .unwrap();
+    let drained = tokio::time::timeout(TIMEOUT, reader.drain(&mut entries));
+    if let Drained::Ended(reason) = drained.await.unwrap() {
+        panic!("the session ended: {reason:?}");
+    }
     let told = entries.iter().map(|entry| match entry {
         OutboxEntry::Updated(notice) => (notice.uri.to_string(), notice.etag.version),
         other => (format!("{other:?}"), 0),
@@ -319,7 +320,9 @@ async fn batch_tells_the_list_once() {
     assert_eq!(versions, [[1; 10], [2; 10]].concat());
     let mut lists = 0;
     let mut seen = std::collections::BTreeMap::new();
+    let started = Instant::now();
     while lists == 0 || seen.values().filter(|version| **version >= 2).count() < 10 {
+        assert!(started.elapsed() < TIMEOUT, "told of {seen:?} and {lists} lists");
         for (what, version) in next(&mut reader).await {
             match version {
                 0 => lists += 1,
@@ -426,7 +429,9 @@ async fn new_history_gets_back_what_nodes_have() {
     for end in [1, 0] {
         log.restore_to(end);
         let mut told = Vec::new();
+        let started = Instant::now();
         while told.len() < 2 {
+            assert!(started.elapsed() < TIMEOUT, "told of {told:?}");
             told.extend(next(&mut reader).await);
         }
         told.sort();

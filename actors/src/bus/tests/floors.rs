@@ -1,7 +1,9 @@
 //! Forgetting removed URIs.
 
+use std::time::Instant;
+
 use super::memory_log::MemoryLog;
-use super::{Node, next, until};
+use super::{Node, TIMEOUT, next, until};
 use crate::model::{Owner, ResourceUri};
 use crate::shared_log::FloorStep;
 
@@ -12,7 +14,8 @@ impl Node {
 
     /// Takes steps until records are to be purged.
     async fn floor(&self, kept_max: usize) -> (u64, Vec<(ResourceUri, u64)>) {
-        loop {
+        let started = Instant::now();
+        while started.elapsed() < TIMEOUT {
             match self.bus.forget_removed(kept_max, None).await.unwrap() {
                 FloorStep::Proposed => {
                     tokio::task::yield_now().await;
@@ -21,6 +24,7 @@ impl Node {
                 FloorStep::Nothing => panic!("there is nothing to forget"),
             }
         }
+        panic!("the floor was not taken within {TIMEOUT:?}");
     }
 
     fn applied(&self) -> u64 {
