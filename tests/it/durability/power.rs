@@ -173,14 +173,15 @@ async fn power_loss_takes_nothing_acknowledged() {
     assert_kept(&recording.fail_power(20).await);
 }
 
-/// The model itself is put to the test: a service that never syncs loses what it acknowledged.
+/// The model itself is put to the test: a service that never syncs loses what it acknowledged. Not at every
+/// moment, since the disk may have kept by chance what it was not made to keep.
 #[tokio::test]
 async fn power_loss_without_syncs_is_found() {
     let mut recording = Recording::make().await;
     recording
         .operations
         .retain(|operation| !matches!(operation, Operation::Sync(_)));
-    assert!(!recording.fail_power(4).await.is_empty());
+    assert!(!recording.fail_power(20).await.is_empty());
 }
 
 #[tokio::test]
