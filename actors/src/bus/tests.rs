@@ -7,7 +7,7 @@ mod floors;
 mod latest;
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
@@ -152,13 +152,17 @@ async fn until(mut condition: impl FnMut() -> bool) {
     panic!("the condition did not hold within 10 seconds");
 }
 
-/// The next entries as URI and version, in order.
+/// The next entries as URI and version, in order; never none, since a keep-alive brings no entry.
 async fn next(reader: &mut OutboxReader) -> Vec<(String, u64)> {
     let mut entries = Vec::new();
-    let drained = tokio::time::timeout(TIMEOUT, reader.drain(&mut entries));
-    if let Drained::Ended(reason) = drained.await.unwrap() {
-        panic!("the session ended: {reason:?}");
-    }
+    let drained = async {
+        while entries.is_empty() {
+            if let Drained::Ended(reason) = reader.drain(&mut entries).await {
+                panic!("the session ended: {reason:?}");
+            }
+        }
+    };
+    tokio::time::timeout(TIMEOUT, drained).await.expect("an entry");
     let told = entries.iter().map(|entry| match entry {
         OutboxEntry::Updated(notice) => (notice.uri.to_string(), notice.etag.version),
         other => (format!("{other:?}"), 0),
@@ -320,9 +324,7 @@ async fn batch_tells_the_list_once() {
     assert_eq!(versions, [[1; 10], [2; 10]].concat());
     let mut lists = 0;
     let mut seen = std::collections::BTreeMap::new();
-    let started = Instant::now();
     while lists == 0 || seen.values().filter(|version| **version >= 2).count() < 10 {
-        assert!(started.elapsed() < TIMEOUT, "told of {seen:?} and {lists} lists");
         for (what, version) in next(&mut reader).await {
             match version {
                 0 => lists += 1,
@@ -429,9 +431,7 @@ async fn new_history_gets_back_what_nodes_have() {
     for end in [1, 0] {
         log.restore_to(end);
         let mut told = Vec::new();
-        let started = Instant::now();
         while told.len() < 2 {
-            assert!(started.elapsed() < TIMEOUT, "told of {told:?}");
             told.extend(next(&mut reader).await);
         }
         told.sort();

@@ -62,6 +62,16 @@ impl Store for RecordingStore {
     }
 }
 
+/// The batches that reached the store.
+struct Written(crossbeam_channel::Receiver<Batch>);
+
+impl Written {
+    /// Returns the next batch, which comes within 20 s.
+    fn next(&self) -> Batch {
+        self.0.recv_timeout(Duration::from_secs(20)).unwrap()
+    }
+}
+
 struct Fixture {
     etag: Addr<EtagActor>,
     shards: [Addr<ShardRecorder>; 2],
@@ -104,12 +114,12 @@ impl Fixture {
     }
 
     /// Starts with a store whose batches come from the receiver. The test reports them as durable itself.
-    fn start_with_store() -> (Fixture, crossbeam_channel::Receiver<Batch>) {
+    fn start_with_store() -> (Fixture, Written) {
         let (batches, written) = crossbeam_channel::bounded(10);
         let store = Box::new(RecordingStore(batches));
         let observers = (Metrics::register(1), StoreHealth::new(true));
         let (store, _thread) = StoreThread::start(store, observers, |_| {}).unwrap();
-        (Fixture::start(Some(store)), written)
+        (Fixture::start(Some(store)), Written(written))
     }
 
     fn reply<T>(&self) -> (Reply<T>, oneshot::Receiver<T>) {
@@ -145,9 +155,6 @@ impl Fixture {
 fn uri() -> ResourceUri {
     ResourceUri::new("demo://a").unwrap()
 }
-
-/// The time within which a batch reaches the store.
-const STORE_MAX: Duration = Duration::from_secs(20);
 
 const RULES: SubscriptionRules = SubscriptionRules {
     max: 1,
@@ -364,7 +371,7 @@ fn change_waits_until_its_record_is_durable() {
         fixture.interest.raise(0, &uri());
         let (request, mut answer) = fixture.change(&uri(), stored(1));
         fixture.send(vec![request, EtagRequest::Commit]).await;
-        let batch = written.recv_timeout(STORE_MAX).unwrap();
+        let batch = written.next();
         assert_eq!((batch.offset, lines(&batch)), (1, vec![(1, 1)]));
         // No subscriber and no publisher learns of it before.
         assert!(fixture.recorded(0).await.is_empty());
@@ -381,7 +388,7 @@ fn subscription_in_flight_begins_before_the_change() {
         let (fixture, written) = Fixture::start_with_store();
         let (first, _first) = fixture.change(&uri(), stored(1));
         fixture.send(vec![first, EtagRequest::Commit]).await;
-        written.recv_timeout(STORE_MAX).unwrap();
+        written.next();
         let (second, _second) = fixture.change(&uri(), stored(2));
         let stored = EtagRequest::Stored(Ok(()));
         let options = SessionOptions::new(SubscriberKind::Local, "test");
@@ -423,14 +430,14 @@ fn store_failure_takes_versions_and_offsets_back() {
         let (fixture, written) = Fixture::start_with_store();
         let (kept, _kept) = fixture.change(&uri(), stored(1));
         fixture.send(vec![kept, EtagRequest::Commit]).await;
-        written.recv_timeout(STORE_MAX).unwrap();
+        written.next();
         let other = ResourceUri::new("demo://b").unwrap();
         let (one, first) = fixture.change(&uri(), stored(2));
         let (two, second) = fixture.change(&uri(), Effect::Removed);
         let (three, third) = fixture.change(&other, stored(1));
         let requests = vec![EtagRequest::Stored(Ok(())), one, two, three, EtagRequest::Commit];
         fixture.send(requests).await;
-        written.recv_timeout(STORE_MAX).unwrap();
+        written.next();
         let error = StoreError {
             reason: "disk full".into(),
             full: true,
@@ -444,14 +451,14 @@ fn store_failure_takes_versions_and_offsets_back() {
         assert_eq!(*fixture.life.borrow(), BusState::Running);
         // The store is told what is true before it takes a change again.
         fixture.send(vec![EtagRequest::TryStore]).await;
-        let tried = written.recv_timeout(STORE_MAX).unwrap();
+        let tried = written.next();
         assert_eq!((tried.offset, lines(&tried)), (1, vec![(1, 1)]));
         assert!(tried.records.contains(&Record::Forget(other)), "{tried:?}");
         let (again, answer) = fixture.change(&uri(), stored(3));
         fixture
             .send(vec![EtagRequest::Stored(Ok(())), again, EtagRequest::Commit])
             .await;
-        assert_eq!(lines(&written.recv_timeout(STORE_MAX).unwrap()), [(2, 2)]);
+        assert_eq!(lines(&written.next()), [(2, 2)]);
         fixture.send(vec![EtagRequest::Stored(Ok(()))]).await;
         assert_eq!(answer.await.unwrap().unwrap().etag, version(2));
     });
@@ -463,7 +470,7 @@ fn list_change_needs_no_store() {
         let (fixture, written) = Fixture::start_with_store();
         let (change, _refused) = fixture.change(&uri(), stored(1));
         fixture.send(vec![change, EtagRequest::Commit]).await;
-        written.recv_timeout(STORE_MAX).unwrap();
+        written.next();
         let list = (ListKind::Tools, ListHash::EMPTY.with(Digest(1)));
         let failed = EtagRequest::Stored(Err(StoreError::new("gone")));
         fixture.send(vec![failed, EtagRequest::StartedList(list)]).await;
@@ -476,7 +483,7 @@ fn list_change_needs_no_store() {
             assert_eq!((kind, hash, position.offset), (list.0, list.1, 1));
         }
         fixture.send(vec![EtagRequest::TryStore]).await;
-        let tried = written.recv_timeout(STORE_MAX).unwrap();
+        let tried = written.next();
         assert!(
             tried.records.contains(&Record::List(list.0, list.1, 1)),
             "{tried:?}"
@@ -514,7 +521,7 @@ fn batch_is_one_step_of_store_and_one_answer() {
         };
         let requests = vec![EtagRequest::Changes(changes), EtagRequest::Commit];
         fixture.send(requests).await;
-        let batch = written.recv_timeout(STORE_MAX).unwrap();
+        let batch = written.next();
         assert_eq!((batch.records.len(), batch.offset), (4, 4));
         assert!(matches!(
             batch.records[3],
