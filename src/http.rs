@@ -17,6 +17,8 @@ mod transport;
 #[cfg(feature = "service")]
 mod stream_writer;
 #[cfg(feature = "service")]
+mod incoming;
+#[cfg(feature = "service")]
 mod unread;
 #[cfg(feature = "service")]
 mod connection;

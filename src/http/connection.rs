@@ -14,15 +14,19 @@ mod begun;
 #[cfg(test)]
 mod count_wakes;
 mod first_bytes;
-mod frame_wakes;
 mod http1;
 mod http2;
 mod http2_answer;
 mod http2_body;
+mod http2_head;
 mod http2_io;
+mod http2_library;
+mod http2_pings;
+mod http2_request;
 mod http2_streams;
 mod own_wakes;
 mod request_tasks;
+mod sent_frames;
 mod short_turns;
 #[cfg(test)]
 mod texts;

@@ -15,12 +15,12 @@ use std::time::Duration;
 use ::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use std::future::poll_fn;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, timeout};
 use tracing::debug;
 
+use super::incoming::{BodyError, Incoming};
 use crate::config::HttpConfig;
 use crate::metrics::{self, Limit};
 
@@ -40,7 +40,7 @@ pub struct RequestBody {
     /// None once it was read to its end.
     incoming: Option<Incoming>,
     /// The first frame, or the error in its place, if the body was awaited before it is read.
-    first: Option<Box<Result<Frame<Bytes>, hyper::Error>>>,
+    first: Option<Box<Result<Frame<Bytes>, BodyError>>>,
     unread: Option<Unread>,
 }
 
@@ -175,7 +175,7 @@ impl RequestBody {
         Poll::Ready(())
     }
 
-    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(incoming) = &mut self.incoming else {
             return Poll::Ready(None);
         };
@@ -192,12 +192,12 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let body = self.get_mut();
         match body.first.take() {
             Some(first) => Poll::Ready(Some(*first)),

@@ -9,19 +9,20 @@ mod connection;
 pub(super) mod message;
 mod patterns;
 mod entry_messages;
+mod upgrade;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{Query, State};
-use axum::http::{Extensions, HeaderValue, StatusCode, Uri, header};
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::get;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use upgrade::Upgrade;
 
 use crate::Bus;
 use crate::config::WsConfig;
@@ -121,30 +122,24 @@ pub fn router(
     guarded(routes, access, counted).layer(map_response(name_methods))
 }
 
-async fn upgrade(
-    State(context): State<Arc<WsContext>>,
-    uri: Uri,
-    extensions: Extensions,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<Response, Problem> {
-    let bodies = parse_query(&uri)?;
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(rejection) => {
-            let text = format!("{}; open it as a WebSocket (version 13)", rejection.body_text());
-            return Err(ProblemKind::UpgradeRequired.because(text));
-        }
-    };
-    let caller = caller(&extensions)?.clone();
-    let place = context.limits.session(&Counted::of(&extensions))?;
+async fn upgrade(State(context): State<Arc<WsContext>>, request: Request) -> Result<Response, Problem> {
+    let bodies = parse_query(request.uri())?;
+    let extensions = request.extensions();
+    let caller = caller(extensions)?.clone();
+    let counted = Counted::of(extensions);
     let permit = extensions.get::<ConnectionPermit>().cloned();
+    let upgrade = Upgrade::of(request).map_err(|reason| {
+        let text = format!("{reason}; open it as a WebSocket (version 13)");
+        ProblemKind::UpgradeRequired.because(text)
+    })?;
+    let place = context.limits.session(&counted)?;
     // Beyond this the library stops reading, and the close frame may be lost.
     let message_bytes_max = context.config.message_bytes_max.saturating_mul(OVERSIZE_FACTOR);
-    let upgrade = upgrade
+    let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
-        .max_message_size(message_bytes_max)
-        .max_frame_size(message_bytes_max);
-    Ok(upgrade.on_upgrade(async move |socket| {
+        .max_message_size(Some(message_bytes_max))
+        .max_frame_size(Some(message_bytes_max));
+    Ok(upgrade.accept(config, async move |socket| {
         connection::serve(socket, &context, &caller, bodies).await;
         // Until here the connection counts among those of its listener and of its client.
         drop((permit, place));

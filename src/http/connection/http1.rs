@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http_body::Body as _;
-use hyper::body::Incoming;
+use hyper::body::Incoming as Http1Incoming;
 use hyper::server::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, Version};
@@ -23,6 +23,7 @@ use tracing::debug;
 use super::first_bytes::Prefixed;
 use super::{ConnectionParts, ConnectionPermit, Peer, note_io_failure};
 use crate::WriteProgress;
+use crate::http::incoming::Incoming;
 use crate::http::pipelined::serve_runs;
 use crate::http::server::RequestService;
 use crate::http::stream_handover::{Stream, StreamHandover};
@@ -170,12 +171,12 @@ pub(in crate::http) struct Http1Service<S> {
     permit: ConnectionPermit,
 }
 
-impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http1Service<S> {
+impl<S: RequestService> hyper::service::Service<Request<Http1Incoming>> for Http1Service<S> {
     type Response = Response<S::Body>;
     type Error = Infallible;
     type Future = CountedAnswer<S::Future>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Http1Incoming>) -> Self::Future {
         // A stream of HTTP/1.0 has no chunks, so the library writes it.
         let is_chunked = request.version() == Version::HTTP_11;
         let extensions = request.extensions_mut();
@@ -190,7 +191,7 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Http1Serv
         }
         let (head, body) = request.into_parts();
         let has_body = !body.is_end_stream();
-        let body = self.unread.lend(&head.headers, body);
+        let body = self.unread.lend(&head.headers, Incoming::Http1(body));
         CountedAnswer {
             path: Path::of(head.uri.path()),
             metrics: self.metrics.clone(),

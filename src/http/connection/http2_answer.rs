@@ -2,7 +2,6 @@
 //! response.
 
 use std::cell::RefCell;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -10,11 +9,10 @@ use std::time::Duration;
 
 use ::http::header;
 use bytes::Bytes;
-use http_body::Body;
 use hyper::{Method, Request, Response};
 use tokio::time::{Sleep, sleep};
 
-use super::http2_body::Http2Body;
+use super::http2_body::AnswerBody;
 use super::http2_streams::RequestState;
 use crate::http::problem::ProblemKind;
 use crate::http::server::RequestService;
@@ -22,17 +20,16 @@ use crate::http::stream_handover::StreamHandover;
 use crate::http::unread::RequestBody;
 use crate::metrics::{self, Limit, Path};
 
-/// The answer to one request, which is counted when it is there.
+/// The answer to one request.
 pub(super) struct Http2Answer<S: RequestService> {
     pub(super) path: Path,
     /// True if the answer is one without its body.
     pub(super) is_head: bool,
-    pub(super) state: Rc<RequestState>,
     pub(super) handover: StreamHandover,
     pub(super) answer: Answering<S>,
 }
 
-/// The source of an answer. What is large is boxed, since the place of this is kept while a stream is open.
+/// The source of an answer.
 pub(super) enum Answering<S: RequestService> {
     /// The request waits for its turn and for its body, until the service, which holds more memory for it, is
     /// called.
@@ -109,8 +106,32 @@ impl<S: RequestService> Beginning<S> {
 }
 
 impl<S: RequestService> Http2Answer<S> {
+    /// Waits for the answer, and counts it.
+    pub(super) fn poll(
+        &mut self,
+        state: &mut RequestState,
+        cx: &mut Context<'_>,
+    ) -> Poll<Response<AnswerBody<S::Body>>> {
+        let (mut head, mut body) = ready!(self.poll_response(state, cx)).into_parts();
+        state.answered(self.path, head.status);
+        if self.is_head {
+            if let Some(length) = body.length()
+                && length > 0
+                && !head.headers.contains_key(header::CONTENT_LENGTH)
+            {
+                head.headers.insert(header::CONTENT_LENGTH, length.into());
+            }
+            body.leave_out();
+        }
+        Poll::Ready(Response::from_parts(head, body))
+    }
+
     /// Calls the service once, and polls it for the response.
-    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Response<Http2Body<S::Body>>> {
+    fn poll_response(
+        &mut self,
+        state: &mut RequestState,
+        cx: &mut Context<'_>,
+    ) -> Poll<Response<AnswerBody<S::Body>>> {
         if let Answering::Waiting(waiting) = &mut self.answer
             && let Some(mut beginning) = waiting.take()
         {
@@ -118,14 +139,14 @@ impl<S: RequestService> Http2Answer<S> {
             self.answer = match beginning.poll_body(cx) {
                 Poll::Pending => {
                     if is_first_turn {
-                        self.state.not_served();
+                        state.not_served();
                     }
                     *waiting = Some(beginning);
                     return Poll::Pending;
                 }
                 Poll::Ready(Err(late)) => Answering::Refused(Box::new(late)),
                 Poll::Ready(Ok(())) => {
-                    self.state.begun();
+                    state.begun();
                     Answering::Service(beginning.call())
                 }
             };
@@ -136,41 +157,13 @@ impl<S: RequestService> Http2Answer<S> {
                 response
             }
             Answering::Refused(response) => {
-                let of_bytes = |body| Http2Body::of_bytes(body, self.state.clone());
-                return Poll::Ready(std::mem::take(&mut **response).map(of_bytes));
+                return Poll::Ready(std::mem::take(&mut **response).map(AnswerBody::of_bytes));
             }
             Answering::Waiting(_) => return Poll::Pending,
         };
-        let (mut head, body) = response.into_parts();
-        let body = match self.handover.take_with_head() {
-            Some(stream) => {
-                // It says what holds for HTTP/1.1: that the connection ends with the stream.
-                head.headers.remove(header::CONNECTION);
-                Http2Body::of_stream(stream, self.state.clone())
-            }
-            None => Http2Body::new(body, self.state.clone()),
-        };
-        Poll::Ready(Response::from_parts(head, body))
-    }
-}
-
-impl<S: RequestService> Future for Http2Answer<S> {
-    type Output = Result<Response<Http2Body<S::Body>>, Infallible>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let counted = self.get_mut();
-        let (mut head, mut body) = ready!(counted.poll_response(cx)).into_parts();
-        counted.state.answered(counted.path, head.status);
-        // The library does so in HTTP/1.1 alone.
-        if counted.is_head {
-            if let Some(length) = body.size_hint().exact()
-                && length > 0
-                && !head.headers.contains_key(header::CONTENT_LENGTH)
-            {
-                head.headers.insert(header::CONTENT_LENGTH, length.into());
-            }
-            body.leave_out();
-        }
-        Poll::Ready(Ok(Response::from_parts(head, body)))
+        Poll::Ready(response.map(|body| match self.handover.take_with_head() {
+            Some(stream) => AnswerBody::of_stream(stream),
+            None => AnswerBody::of_body(body),
+        }))
     }
 }

@@ -1,23 +1,33 @@
 //! The body of an answer over HTTP/2, in frames of bounded size.
 //!
-//! Flow control is back-pressure. The library asks a body for its next frame when it has handed the last one
-//! to the connection, so a body whose window is closed is not asked, and its notices stay in the outbox,
-//! where newer ones replace them. While the socket takes nothing, no body of the connection is asked.
+//! Flow control is back-pressure. A stream gives the library a frame when it has dropped the last one, so one
+//! whose window is closed is not asked for its bytes, and its notices stay in the outbox, where newer ones
+//! replace them. While the socket takes nothing, no body of the connection is asked.
 
 use std::cell::Cell;
+use std::error::Error;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use h2::{Reason, SendStream};
+use http::HeaderMap;
+use http_body::Body;
+use tokio::time::{Sleep, sleep};
+use tracing::debug;
 
-use super::http2_streams::RequestState;
+use super::http2_streams::{RequestState, TaskEnd};
+use super::sent_frames::{FramePlace, SentFrame};
 use crate::http::stream_handover::{Appended, Stream};
+use crate::metrics::{self, Limit};
 
 /// The bytes of a body that the library gets at a time. It takes a frame as a whole, and a client that opens
 /// its window byte by byte would otherwise hold a large body without a task that watches it.
 const FRAME_MAX: usize = 16 << 10;
+
+/// The bytes of one answer that the library may hold before it is given more. A stream of notices is given
+/// one frame at a time.
+const HELD_MAX: usize = 64 << 10;
 
 thread_local! {
     /// The buffer in which a frame of a stream is made: one for all streams of a thread.
@@ -25,13 +35,10 @@ thread_local! {
 }
 
 /// The body of an answer.
-pub(super) struct Http2Body<B> {
+pub(super) struct AnswerBody<B> {
     source: Source<B>,
-    /// The turn of the task in which the stream last said that it has nothing more for now.
-    drained_in: u64,
-    /// The part of the last frame that the library has not got.
+    /// The part of the last bytes that the library has not got.
     rest: Bytes,
-    state: Rc<RequestState>,
 }
 
 /// The source of the bytes of a body.
@@ -43,55 +50,55 @@ enum Source<B> {
     None,
 }
 
-impl<B> Http2Body<B> {
-    pub(super) fn new(body: B, state: Rc<RequestState>) -> Http2Body<B> {
-        Http2Body::of(Source::Body(Box::pin(body)), state)
+/// The next part of a body.
+enum Next {
+    Data(Bytes),
+    /// The last bytes for now: the source wakes the task when it has more.
+    Drained(Bytes),
+    Trailers(HeaderMap),
+    End,
+}
+
+impl<B> AnswerBody<B> {
+    pub(super) fn of_body(body: B) -> AnswerBody<B> {
+        AnswerBody::of(Source::Body(Box::pin(body)))
     }
 
     /// Makes a body of these bytes.
-    pub(super) fn of_bytes(bytes: Bytes, state: Rc<RequestState>) -> Http2Body<B> {
-        Http2Body {
+    pub(super) fn of_bytes(bytes: Bytes) -> AnswerBody<B> {
+        AnswerBody {
+            source: Source::None,
             rest: bytes,
-            ..Http2Body::of(Source::None, state)
         }
     }
 
     /// Makes the body that a stream writes.
-    pub(super) fn of_stream(stream: Stream, state: Rc<RequestState>) -> Http2Body<B> {
-        Http2Body::of(Source::Stream(stream), state)
+    pub(super) fn of_stream(stream: Stream) -> AnswerBody<B> {
+        AnswerBody::of(Source::Stream(stream))
     }
 
-    fn of(source: Source<B>, state: Rc<RequestState>) -> Http2Body<B> {
-        Http2Body {
+    fn of(source: Source<B>) -> AnswerBody<B> {
+        AnswerBody {
             source,
-            drained_in: 0,
             rest: Bytes::new(),
-            state,
         }
     }
 
     /// Leaves the body out, as in an answer to HEAD.
     pub(super) fn leave_out(&mut self) {
-        self.source = Source::None;
-        self.rest = Bytes::new();
+        *self = AnswerBody::of(Source::None);
     }
 
-    /// Returns the next frame of the rest.
-    fn next_of_rest(&mut self) -> Frame<Bytes> {
-        let frame = self.rest.split_to(self.rest.len().min(FRAME_MAX));
-        self.state.took_frame(frame.len());
-        Frame::data(frame)
+    /// The bytes that the library may hold when it is given more.
+    fn held_max(&self) -> usize {
+        match self.source {
+            Source::Stream(_) => 0,
+            _ => HELD_MAX - FRAME_MAX,
+        }
     }
 
     /// Takes the next bytes of a stream; none at its end.
-    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let Source::Stream(stream) = &mut self.source else {
-            return Poll::Ready(None);
-        };
-        // In a later turn the task may have been woken for what the stream has now.
-        if self.drained_in == self.state.turn() {
-            return Poll::Pending;
-        }
+    fn poll_stream(stream: &mut Stream, cx: &mut Context<'_>) -> Poll<(Bytes, Appended)> {
         let mut frame = FRAME.take();
         frame.clear();
         let appended = stream.poll_append(cx, &mut frame);
@@ -101,53 +108,13 @@ impl<B> Http2Body<B> {
         frame.shrink_to(FRAME_MAX);
         FRAME.set(frame);
         // After the buffer is put back, also where nothing came.
-        match ready!(appended) {
-            Appended::Drained => self.drained_in = self.state.turn(),
-            Appended::More => {}
-            Appended::Finished => self.source = Source::None,
-        }
-        Poll::Ready((!data.is_empty()).then_some(data))
+        appended.map(|appended| (data, appended))
     }
 }
 
-impl<B> Body for Http2Body<B>
-where
-    B: Body<Data = Bytes>,
-{
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.get_mut();
-        ready!(this.state.poll_room(cx));
-        loop {
-            if !this.rest.is_empty() {
-                return Poll::Ready(Some(Ok(this.next_of_rest())));
-            }
-            match &mut this.source {
-                Source::None => return Poll::Ready(None),
-                Source::Stream(_) => {
-                    // A stream without bytes for now is asked again, and one at its end is gone.
-                    this.rest = ready!(this.poll_stream(cx)).unwrap_or_default();
-                }
-                Source::Body(body) => match ready!(body.as_mut().poll_frame(cx)) {
-                    None => this.source = Source::None,
-                    Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                    Some(Ok(frame)) => match frame.into_data() {
-                        // Handed on, since the library may wait for it as the end.
-                        Ok(data) if data.is_empty() => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                        Ok(data) => this.rest = data,
-                        Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-                    },
-                },
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
+impl<B: Body> AnswerBody<B> {
+    /// Returns true if no bytes and no trailers follow.
+    pub(super) fn is_end(&self) -> bool {
         self.rest.is_empty()
             && match &self.source {
                 Source::Body(body) => body.is_end_stream(),
@@ -156,69 +123,335 @@ where
             }
     }
 
-    fn size_hint(&self) -> SizeHint {
+    /// Returns the number of bytes, if it is known.
+    pub(super) fn length(&self) -> Option<u64> {
         match &self.source {
-            Source::Body(body) => body.size_hint(),
-            // Unknown, so that no length is announced.
-            Source::Stream(_) => SizeHint::default(),
-            Source::None => SizeHint::with_exact(self.rest.len() as u64),
+            Source::Body(body) => body.size_hint().exact(),
+            Source::Stream(_) => None,
+            Source::None => Some(self.rest.len() as u64),
         }
+    }
+}
+
+impl<B> AnswerBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    /// Takes the next part.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Next, B::Error>> {
+        if self.rest.is_empty() {
+            match &mut self.source {
+                Source::None => return Poll::Ready(Ok(Next::End)),
+                Source::Stream(stream) => match ready!(AnswerBody::<B>::poll_stream(stream, cx)) {
+                    (data, Appended::Drained) if data.len() <= FRAME_MAX => {
+                        return Poll::Ready(Ok(Next::Drained(data)));
+                    }
+                    (data, Appended::Finished) => {
+                        self.source = Source::None;
+                        self.rest = data;
+                    }
+                    (data, _) => self.rest = data,
+                },
+                Source::Body(body) => match ready!(body.as_mut().poll_frame(cx)?) {
+                    None => self.source = Source::None,
+                    Some(frame) => match frame.into_data() {
+                        Ok(data) => self.rest = data,
+                        Err(frame) => {
+                            let trailers = frame.into_trailers().unwrap_or_default();
+                            return Poll::Ready(Ok(Next::Trailers(trailers)));
+                        }
+                    },
+                },
+            }
+        }
+        let frame = self.rest.split_to(self.rest.len().min(FRAME_MAX));
+        Poll::Ready(Ok(Next::Data(frame)))
+    }
+}
+
+/// The way of a body into the library.
+pub(super) struct BodyWriter<B> {
+    body: AnswerBody<B>,
+    sender: SendStream<SentFrame>,
+    /// True once the library wakes the task when the client resets the stream.
+    is_watched: bool,
+    stall: Option<Stall>,
+}
+
+/// Frames that wait for the client.
+struct Stall {
+    /// The bytes of them.
+    held: usize,
+    /// The end of the write time-out, unless some of them go before.
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl<B> BodyWriter<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    pub(super) fn new(body: AnswerBody<B>, sender: SendStream<SentFrame>) -> BodyWriter<B> {
+        BodyWriter {
+            body,
+            sender,
+            is_watched: false,
+            stall: None,
+        }
+    }
+
+    /// Gives the library what it takes. Ready when it has all, when the client is gone, or when the client
+    /// has taken nothing for the write time-out.
+    pub(super) fn poll(
+        &mut self,
+        state: &RequestState,
+        place: &FramePlace<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<TaskEnd> {
+        if !self.may_send(state, place) {
+            return self.poll_stalled(state, place, cx);
+        }
+        self.stall = None;
+        if state.progress().is_blocked() {
+            // Before the source is asked, which gives nothing to a blocked stream.
+            state.progress().took(0);
+        }
+        let mut has_sent = false;
+        while let Poll::Ready(next) = self.body.poll_next(cx) {
+            let (data, is_drained) = match next {
+                Ok(Next::Data(data)) => (data, false),
+                Ok(Next::Drained(data)) => (data, true),
+                Ok(Next::End) => (Bytes::new(), false),
+                Ok(Next::Trailers(trailers)) => return self.end(trailers),
+                Err(error) => return self.fail(&*error.into()),
+            };
+            let is_end = self.body.is_end();
+            if !data.is_empty() || is_end {
+                state.progress().took(data.len());
+                if let Err(error) = self.sender.send_data(place.frame(data), is_end) {
+                    debug!(%error, "a client of HTTP/2 has reset an answer");
+                    return Poll::Ready(TaskEnd::Done);
+                }
+                has_sent = true;
+            }
+            if is_end {
+                return Poll::Ready(TaskEnd::Done);
+            }
+            if is_drained {
+                break;
+            }
+            if !self.may_send(state, place) {
+                // The library may still write it in this turn.
+                place.wait();
+                break;
+            }
+        }
+        // A stream that was reset takes no frame, so the library need not be asked after one.
+        match has_sent && self.is_watched {
+            true => Poll::Pending,
+            false => self.poll_reset(cx),
+        }
+    }
+
+    /// Returns true if the library may be given more.
+    fn may_send(&self, state: &RequestState, place: &FramePlace<'_>) -> bool {
+        place.held() <= self.body.held_max() && !state.is_socket_blocked()
+    }
+
+    /// Waits for the client to take what it has been sent.
+    fn poll_stalled(
+        &mut self,
+        state: &RequestState,
+        place: &FramePlace<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<TaskEnd> {
+        let progress = state.progress();
+        progress.refused();
+        // The source is not asked while it waits, so nothing else wakes this task when its session is ended.
+        progress.wake_when_cut(cx.waker());
+        if progress.is_cut() {
+            return Poll::Ready(TaskEnd::Reset);
+        }
+        if let Poll::Ready(end) = self.poll_reset(cx) {
+            return Poll::Ready(end);
+        }
+        place.wait();
+        if state.is_socket_blocked() {
+            // The connection keeps the time.
+            place.wait_for_socket();
+            return Poll::Pending;
+        }
+        let held = place.held();
+        if matches!(&self.stall, Some(stall) if held < stall.held) {
+            self.stall = None;
+        }
+        let stall = self.stall.get_or_insert_with(|| Stall {
+            held,
+            deadline: Box::pin(sleep(state.write_timeout())),
+        });
+        ready!(stall.deadline.as_mut().poll(cx));
+        // So that the listing of sessions tells why the stream ended.
+        progress.time_out();
+        metrics::limit_reached(Limit::WriteTimeout);
+        Poll::Ready(TaskEnd::Reset)
+    }
+
+    /// Has the task woken when the client resets the stream. Ready if it has.
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<TaskEnd> {
+        self.is_watched = true;
+        self.sender.poll_reset(cx).map(|_| TaskEnd::Done)
+    }
+
+    /// Ends the answer with trailers.
+    fn end(&mut self, trailers: HeaderMap) -> Poll<TaskEnd> {
+        if let Err(error) = self.sender.send_trailers(trailers) {
+            debug!(%error, "the trailers of an answer could not be sent");
+        }
+        Poll::Ready(TaskEnd::Done)
+    }
+
+    /// Ends an answer whose body failed.
+    fn fail(&mut self, error: &(dyn Error + Send + Sync)) -> Poll<TaskEnd> {
+        debug!(%error, "the body of an answer failed");
+        self.sender.send_reset(Reason::INTERNAL_ERROR);
+        Poll::Ready(TaskEnd::Done)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::connection::request_tasks::{RequestTask, RequestTasks};
     use crate::http::connection::texts::{Texts, streams};
+    use h2::RecvStream;
+    use h2::client::Builder;
+    use http::{Request, Response};
     use http_body_util::Empty;
-    use std::convert::Infallible;
-    use std::task::Waker;
+    use std::future::poll_fn;
+    use tokio::io::duplex;
 
-    type TestedBody = Http2Body<Empty<Bytes>>;
+    type TestedWriter = BodyWriter<Empty<Bytes>>;
 
-    fn state() -> Rc<RequestState> {
-        let streams = streams();
-        let state = streams.begin();
-        assert!(state.has_place() && !streams.begin().has_place());
-        state.begin_turn();
-        state
-    }
+    /// The task of a request whose answer is a stream of texts.
+    struct Tested(TestedWriter, RequestState);
 
-    fn next(body: &mut TestedBody) -> Poll<Option<Bytes>> {
-        let mut cx = Context::from_waker(Waker::noop());
-        let polled: Poll<Option<Result<_, Infallible>>> = Pin::new(body).poll_frame(&mut cx);
-        polled.map(|frame| frame.map(|frame| frame.unwrap().into_data().unwrap()))
-    }
-
-    #[test]
-    fn drained_stream_is_asked_once_in_a_turn() {
-        let texts = Texts::default();
-        let state = state();
-        let mut body = TestedBody::of_stream(Box::new(texts.clone()), state.clone());
-        texts.put("one");
-        assert_eq!(next(&mut body), Poll::Ready(Some(Bytes::from("one"))));
-        assert!(next(&mut body).is_pending());
-        assert_eq!(texts.asked(), 1);
-        // The first frame has waited for its window, and the wake-up came in the meantime.
-        texts.put("two");
-        state.begin_turn();
-        assert_eq!(next(&mut body), Poll::Ready(Some(Bytes::from("two"))));
-    }
-
-    #[test]
-    fn long_text_is_handed_out_in_frames() {
-        let texts = Texts::default();
-        let mut body = TestedBody::of_stream(Box::new(texts.clone()), state());
-        let text = "x".repeat(2 * FRAME_MAX + 1);
-        texts.put(&text);
-        for length in [FRAME_MAX, FRAME_MAX, 1] {
-            let Poll::Ready(Some(frame)) = next(&mut body) else {
-                panic!("no frame of {length} bytes");
-            };
-            assert_eq!(frame.len(), length);
+    impl RequestTask for Tested {
+        fn poll(&mut self, place: &FramePlace<'_>, cx: &mut Context<'_>) -> Poll<()> {
+            self.0.poll(&self.1, place, cx).map(|_| ())
         }
-        assert!(next(&mut body).is_pending());
-        body.leave_out();
-        assert_eq!(next(&mut body), Poll::Ready(None));
+    }
+
+    /// Answers a request of a client that has room for `window` bytes, and lets `talk` read the answer.
+    async fn serve<F: Future<Output = ()>>(texts: &Texts, window: u32, talk: impl FnOnce(RecvStream) -> F) {
+        let (client, server) = duplex(1 << 20);
+        let serve = async {
+            let mut library = h2::server::Builder::new()
+                .handshake::<_, SentFrame>(server)
+                .await
+                .unwrap();
+            let mut tasks = RequestTasks::new();
+            let streams = streams();
+            poll_fn(|cx| {
+                while let Poll::Ready(Some(accepted)) = library.poll_accept(cx) {
+                    let (_, mut respond) = accepted.unwrap();
+                    let sender = respond.send_response(Response::new(()), false).unwrap();
+                    let body = AnswerBody::of_stream(Box::new(texts.clone()));
+                    tasks.begin(Box::new(Tested(TestedWriter::new(body, sender), streams.begin())));
+                }
+                tasks.note_written(false);
+                let has_polled = tasks.poll_turn(true);
+                if tasks.wait(cx, false) || has_polled {
+                    cx.waker().wake_by_ref();
+                }
+                Poll::<()>::Pending
+            })
+            .await;
+        };
+        let client = async {
+            let mut builder = Builder::new();
+            builder.initial_window_size(window);
+            let (mut requests, connection) = builder.handshake::<_, Bytes>(client).await.unwrap();
+            let talk = async {
+                let (response, _) = requests.send_request(Request::new(()), true).unwrap();
+                talk(response.await.unwrap().into_body()).await;
+            };
+            tokio::select! {
+                () = talk => (),
+                ended = connection => panic!("the connection ended: {ended:?}"),
+            }
+        };
+        tokio::select! {
+            () = serve => unreachable!("a server serves until it is dropped"),
+            () = client => (),
+        }
+    }
+
+    #[tokio::test]
+    async fn stream_is_asked_once_for_each_delivery() {
+        let texts = Texts::default();
+        serve(&texts, 1 << 16, async |mut body| {
+            for _ in 0..10 {
+                texts.put("text");
+                assert_eq!(body.data().await.unwrap().unwrap(), "text");
+            }
+        })
+        .await;
+        assert_eq!(texts.asked(), 1 + 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stream_with_a_closed_window_is_not_asked() {
+        let texts = Texts::default();
+        serve(&texts, 2, async |mut body| {
+            texts.put("text");
+            assert_eq!(body.data().await.unwrap().unwrap(), "te");
+            let asked = texts.asked();
+            for _ in 0..10 {
+                texts.put("+");
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            assert_eq!(texts.asked(), asked);
+            let mut read = 2;
+            body.flow_control().release_capacity(2).unwrap();
+            while read < 4 + 10 {
+                let data = body.data().await.unwrap().unwrap();
+                body.flow_control().release_capacity(data.len()).unwrap();
+                read += data.len();
+            }
+            assert_eq!(texts.asked(), asked + 1);
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_takes_nothing_is_reset_after_its_time() {
+        let texts = Texts::default();
+        let start = tokio::time::Instant::now();
+        serve(&texts, 0, async |mut body| {
+            texts.put("text");
+            let error = body.data().await.unwrap().unwrap_err();
+            assert_eq!(error.reason(), Some(Reason::CANCEL));
+        })
+        .await;
+        let timeout = crate::config::HttpConfig::default().write_timeout;
+        assert_eq!(start.elapsed().as_secs(), timeout.as_secs());
+    }
+
+    #[tokio::test]
+    async fn long_text_is_handed_out_in_frames() {
+        let texts = Texts::default();
+        let length = 5 * FRAME_MAX + 1;
+        serve(&texts, 1 << 20, async |mut body| {
+            texts.put(&"x".repeat(length));
+            let mut read = 0;
+            while read < length {
+                let data = body.data().await.unwrap().unwrap();
+                assert!(data.len() <= FRAME_MAX);
+                body.flow_control().release_capacity(data.len()).unwrap();
+                read += data.len();
+            }
+            assert_eq!(read, length);
+        })
+        .await;
+        assert_eq!(texts.asked(), 2);
     }
 }

@@ -11,7 +11,6 @@
 //! New requests begin a few in each turn, after those that are under way, and while few of the thread wait
 //! for their answers ([`Begun`]).
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -24,10 +23,10 @@ use tokio::time::{Sleep, sleep};
 use tracing::error;
 
 use super::begun::{Begun, PATIENCE, WaitingMark};
-use super::frame_wakes;
+use super::sent_frames::{FramePlace, SentFrames};
 use super::woken_tasks::{TaskWaker, WokenTasks};
-use crate::HeldClock;
 use crate::metrics::DeliveryTurn;
+use crate::{ForMany, HeldClock};
 
 /// The tasks that are polled before the connection writes and others of its thread have their turn.
 const TURN: usize = 128;
@@ -38,23 +37,17 @@ const MANY_MIN: usize = 16;
 /// The requests that begin in one turn.
 const BEGINNINGS: usize = 16;
 
+/// The number of tasks that have waited for the library from which on they count as woken for many.
+const MANY: usize = 64;
+
 /// A task of a request.
-pub(super) type RequestTask = Pin<Box<dyn Future<Output = ()>>>;
-
-/// The tasks that began since the last turn.
-#[derive(Clone, Default)]
-pub(super) struct NewTasks(Rc<RefCell<Vec<RequestTask>>>);
-
-impl NewTasks {
-    /// Begins a task with the next turn.
-    pub(super) fn push(&self, task: RequestTask) {
-        self.0.borrow_mut().push(task);
-    }
+pub(super) trait RequestTask {
+    /// Polls the task, whose frames have this place. Ready at its end.
+    fn poll(&mut self, place: &FramePlace<'_>, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 /// The tasks of one connection.
 pub(super) struct RequestTasks {
-    new: NewTasks,
     tasks: Slab<HeldTask>,
     /// The places of the tasks that were not polled yet.
     beginning: VecDeque<usize>,
@@ -63,23 +56,47 @@ pub(super) struct RequestTasks {
     /// The time after which they are looked at again without room.
     patience: Option<Pin<Box<Sleep>>>,
     woken: Arc<WokenTasks>,
+    frames: Rc<SentFrames>,
 }
 
 struct HeldTask {
-    task: RequestTask,
+    task: Box<dyn RequestTask>,
     waker: Waker,
 }
 
 impl RequestTasks {
-    /// Makes an empty set, to which the tasks of `new` are added.
-    pub(super) fn new(new: NewTasks) -> RequestTasks {
+    /// Makes an empty set.
+    pub(super) fn new() -> RequestTasks {
         RequestTasks {
-            new,
             tasks: Slab::new(),
             beginning: VecDeque::new(),
             waits: WaitingMark::default(),
             patience: None,
             woken: Arc::default(),
+            frames: Rc::default(),
+        }
+    }
+
+    /// Adds a task, which begins in a turn.
+    pub(super) fn begin(&mut self, task: Box<dyn RequestTask>) {
+        let entry = self.tasks.vacant_entry();
+        let key = entry.key();
+        let waker = TaskWaker::of(key, &self.woken);
+        self.beginning.push_back(key);
+        self.frames.begin(key);
+        entry.insert(HeldTask { task, waker });
+    }
+
+    /// Wakes the tasks whose frames the library did not write, and those that have waited for what it wrote.
+    /// Called after the library was polled.
+    pub(super) fn note_written(&self, socket_is_blocked: bool) {
+        let due = self.frames.take_due(socket_is_blocked);
+        // Most wait with a change for many, and a change for few is not to wait behind them again.
+        let _many = (due.len() > MANY).then(ForMany::begin);
+        for key in due {
+            if let Some(entry) = self.tasks.get(key) {
+                entry.waker.wake_by_ref();
+            }
         }
     }
 
@@ -92,7 +109,6 @@ impl RequestTasks {
     /// those that were woken for few. Returns true if there was one, so that the connection may have more to
     /// write.
     pub(super) fn poll_turn(&mut self, has_turn: bool) -> bool {
-        self.take_new();
         let mut keys = [0; TURN];
         let taken = self.woken.take(has_turn, &mut keys);
         if taken > 0 {
@@ -127,7 +143,6 @@ impl RequestTasks {
     /// Has the task of the connection woken when there is more to do; while it waits for a turn, when there
     /// is more for few. Returns true if there is already.
     pub(super) fn wait(&mut self, cx: &mut Context<'_>, waits_for_turn: bool) -> bool {
-        self.take_new();
         let mut has_more = self.woken.wait(cx, !waits_for_turn);
         if self.beginning.is_empty() {
             self.patience = None;
@@ -148,27 +163,15 @@ impl RequestTasks {
         }
     }
 
-    fn take_new(&mut self) {
-        for task in self.new.0.take() {
-            let entry = self.tasks.vacant_entry();
-            let waker = TaskWaker::of(entry.key(), &self.woken);
-            self.beginning.push_back(entry.key());
-            entry.insert(HeldTask { task, waker });
-        }
-    }
-
     fn poll_task(&mut self, key: usize) {
         // A waker that outlives its task may name the place of another one, for which it does no harm.
         let Some(entry) = self.tasks.get_mut(key) else {
             return;
         };
         let mut cx = Context::from_waker(&entry.waker);
-        frame_wakes::begin_poll(&self.woken, key);
+        let place = self.frames.place(key);
         // As in a task of the runtime, a panic ends its own request alone.
-        let polled = catch_unwind(AssertUnwindSafe(|| entry.task.as_mut().poll(&mut cx)));
-        if frame_wakes::end_poll() {
-            entry.waker.wake_by_ref();
-        }
+        let polled = catch_unwind(AssertUnwindSafe(|| entry.task.poll(&place, &mut cx)));
         let ended = polled.unwrap_or_else(|_panic| {
             error!("a request over HTTP/2 was reset, since its handler panicked");
             Poll::Ready(())
@@ -180,6 +183,7 @@ impl RequestTasks {
                 // A connection that had many streams once does not keep their places.
                 self.tasks = Slab::new();
                 self.woken.forget_places();
+                self.frames.forget_places();
             }
         }
     }
@@ -190,11 +194,20 @@ mod tests {
     use super::*;
     use crate::ForMany;
     use crate::http::connection::count_wakes::CountWakes;
+    use std::cell::RefCell;
     use std::future::{pending, poll_fn};
+
+    /// A task without frames.
+    struct Tested(Pin<Box<dyn Future<Output = ()>>>);
+
+    impl RequestTask for Tested {
+        fn poll(&mut self, _: &FramePlace<'_>, cx: &mut Context<'_>) -> Poll<()> {
+            self.0.as_mut().poll(cx)
+        }
+    }
 
     /// A set, and the wakers and polls of its tasks.
     struct Scene {
-        new: NewTasks,
         tasks: RequestTasks,
         polled: Rc<RefCell<Vec<usize>>>,
         wakers: Rc<RefCell<Vec<Option<Waker>>>>,
@@ -203,25 +216,27 @@ mod tests {
     impl Scene {
         /// Begins tasks that never end, and polls each once.
         fn of(count: usize) -> Scene {
-            let new = NewTasks::default();
             let mut scene = Scene {
-                tasks: RequestTasks::new(new.clone()),
-                new,
+                tasks: RequestTasks::new(),
                 polled: Rc::default(),
                 wakers: Rc::new(RefCell::new(vec![None; count])),
             };
             for number in 0..count {
                 let polled = scene.polled.clone();
                 let wakers = scene.wakers.clone();
-                scene.new.push(Box::pin(poll_fn(move |cx| {
+                scene.begin(poll_fn(move |cx| {
                     polled.borrow_mut().push(number);
                     wakers.borrow_mut()[number] = Some(cx.waker().clone());
                     Poll::Pending
-                })));
+                }));
             }
             while scene.poll_turn() {}
             assert_eq!(scene.polled.take().len(), count);
             scene
+        }
+
+        fn begin(&mut self, task: impl Future<Output = ()> + 'static) {
+            self.tasks.begin(Box::new(Tested(Box::pin(task))));
         }
 
         fn poll_turn(&mut self) -> bool {
@@ -317,10 +332,10 @@ mod tests {
         let mut scene = Scene::of(1);
         for number in 1..=BEGINNINGS + 1 {
             let polled = scene.polled.clone();
-            scene.new.push(Box::pin(poll_fn(move |_| {
+            scene.begin(poll_fn(move |_| {
                 polled.borrow_mut().push(number);
                 Poll::Pending
-            })));
+            }));
         }
         scene.wake(0);
         // Those that are under way have their part first.
@@ -336,20 +351,20 @@ mod tests {
         let mut scene = Scene::of(0);
         let kept = Rc::new(RefCell::new(None));
         let in_task = kept.clone();
-        scene.new.push(Box::pin(poll_fn(move |cx| {
+        scene.begin(poll_fn(move |cx| {
             in_task.replace(Some(cx.waker().clone()));
             Poll::Ready(())
-        })));
+        }));
         assert!(scene.poll_turn());
         let waker = kept.take().unwrap();
         waker.wake_by_ref();
         assert!(!scene.poll_turn());
         // Another task has its place now, and is polled once more than it needs.
         let polled = scene.polled.clone();
-        scene.new.push(Box::pin(poll_fn(move |_| {
+        scene.begin(poll_fn(move |_| {
             polled.borrow_mut().push(0);
             Poll::Pending
-        })));
+        }));
         assert!(scene.poll_turn() && !scene.poll_turn());
         waker.wake_by_ref();
         assert!(scene.poll_turn() && !scene.poll_turn());
@@ -361,11 +376,11 @@ mod tests {
         let mut scene = Scene::of(2);
         let held = Rc::new(());
         let in_task = held.clone();
-        scene.new.push(Box::pin(async move {
+        scene.begin(async move {
             let _held = in_task;
             panic!("a handler that panics");
-        }));
-        scene.new.push(Box::pin(pending()));
+        });
+        scene.begin(pending());
         assert!(scene.poll_turn());
         assert_eq!((Rc::strong_count(&held), scene.tasks.tasks.len()), (1, 3));
         scene.wake(1);

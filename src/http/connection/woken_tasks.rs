@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-use super::frame_wakes;
 use crate::ForMany;
 
 /// The entries for which a list keeps room after a change for many.
@@ -141,9 +140,6 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<TaskWaker>) {
-        if frame_wakes::holds_back(&self.list, self.key) {
-            return;
-        }
         let is_many = ForMany::is_under_way();
         let state = match is_many {
             true => WakeState::InMany,

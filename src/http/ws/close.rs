@@ -1,6 +1,7 @@
 //! The reasons for which the service closes a WebSocket, with their codes (RFC 6455, section 7.4) and texts.
 
-use axum::extract::ws::{CloseFrame, close_code};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::EndReason;
 
@@ -15,58 +16,58 @@ pub(super) struct Close {
 }
 
 impl Close {
-    fn new(code: u16, reason: impl Into<String>) -> Close {
+    fn new(code: CloseCode, reason: impl Into<String>) -> Close {
         let mut reason = reason.into();
         // By characters, as the reason must stay UTF-8.
         while reason.len() > REASON_LEN_MAX {
             reason.pop();
         }
-        Close { code, reason }
+        Close {
+            code: code.into(),
+            reason,
+        }
     }
 
     /// The service has reached a limit for now.
     pub(super) fn full(reason: impl Into<String>) -> Close {
-        Close::new(close_code::AGAIN, reason)
+        Close::new(CloseCode::Again, reason)
     }
 
     /// The client broke a rule of the service.
     pub(super) fn policy(reason: impl Into<String>) -> Close {
-        Close::new(close_code::POLICY, reason)
+        Close::new(CloseCode::Policy, reason)
     }
 
     /// A request is too large.
     pub(super) fn too_big(max: usize) -> Close {
         Close::new(
-            close_code::SIZE,
+            CloseCode::Size,
             format!("a message may have {max} bytes (ws.message_bytes_max); send several"),
         )
     }
 
     /// A message is binary.
     pub(super) fn not_text() -> Close {
-        Close::new(close_code::UNSUPPORTED, "messages are JSON in text frames")
+        Close::new(CloseCode::Unsupported, "messages are JSON in text frames")
     }
 
     /// A frame could not be read.
     pub(super) fn unreadable(error: &impl std::fmt::Display) -> Close {
-        Close::new(
-            close_code::PROTOCOL,
-            format!("a frame could not be read: {error}"),
-        )
+        Close::new(CloseCode::Protocol, format!("a frame could not be read: {error}"))
     }
 
     /// The session of the connection has ended.
     pub(super) fn ended(reason: EndReason) -> Close {
         match reason {
-            EndReason::Shutdown => Close::new(close_code::AWAY, "the service stops; come back later"),
-            EndReason::Failed => Close::new(close_code::ERROR, "the service failed; come back later"),
+            EndReason::Shutdown => Close::new(CloseCode::Away, "the service stops; come back later"),
+            EndReason::Failed => Close::new(CloseCode::Error, "the service failed; come back later"),
             other => Close::policy(format!("the session was ended: {}", other.name())),
         }
     }
 
     pub(super) fn frame(&self) -> CloseFrame {
         CloseFrame {
-            code: self.code,
+            code: self.code.into(),
             reason: self.reason.as_str().into(),
         }
     }

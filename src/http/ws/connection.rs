@@ -8,16 +8,18 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::ws::{Message, WebSocket};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::{Error, Message};
 use tracing::debug;
 
 use super::close::Close;
 use super::entry_messages::EntryMessages;
 use super::message::{self, Ack, ClientMessage};
 use super::patterns::Patterns;
+use super::upgrade::WebSocket;
 use super::{WsContext, WsPermit};
 use crate::auth::{Caller, Grant, Object, Right};
 use crate::http::limits::{Counted, refused_subscription};
@@ -87,7 +89,7 @@ async fn send_close(socket: &mut WebSocket, context: &WsContext, close: &Close) 
     debug!(code = close.code, reason = close.reason, "a WebSocket is closed");
     let exchange = async {
         if socket.send(Message::Close(Some(close.frame()))).await.is_ok() {
-            while let Some(Ok(_)) = socket.recv().await {}
+            while let Some(Ok(_)) = socket.next().await {}
         }
     };
     if timeout(CLOSE_TIMEOUT, exchange).await.is_err() {
@@ -156,7 +158,7 @@ impl<'s> WsConnection<'s> {
         }
     }
 
-    async fn received(&mut self, received: Option<Result<Message, axum::Error>>) -> ControlFlow<End> {
+    async fn received(&mut self, received: Option<Result<Message, Error>>) -> ControlFlow<End> {
         let message = match received {
             Some(Ok(message)) => message,
             Some(Err(error)) => return ControlFlow::Break(self.unreadable(&error)),
@@ -171,7 +173,9 @@ impl<'s> WsConnection<'s> {
             Message::Text(text) => self.carry_out(&text).await,
             Message::Binary(_) => ControlFlow::Break(Some(Close::not_text())),
             // The WebSocket library answers pings and confirms closes with the next read.
-            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => ControlFlow::Continue(()),
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_) => {
+                ControlFlow::Continue(())
+            }
         }
     }
 
@@ -180,15 +184,13 @@ impl<'s> WsConnection<'s> {
         Close::too_big(self.context.config.message_bytes_max)
     }
 
-    fn unreadable(&self, error: &axum::Error) -> End {
-        // axum hides the library's error type, and its text is all that tells a message that is too long.
-        if error.to_string().contains("too long") {
-            return Some(self.too_big());
+    fn unreadable(&self, error: &Error) -> End {
+        match error {
+            Error::Capacity(CapacityError::MessageTooLong { .. }) => Some(self.too_big()),
+            // The connection failed, rather than the WebSocket protocol on it.
+            Error::Io(_) | Error::ConnectionClosed | Error::AlreadyClosed => None,
+            error => Some(Close::unreadable(error)),
         }
-        if is_io_error(error) {
-            return None;
-        }
-        Some(Close::unreadable(error))
     }
 
     /// Carries out a request and answers it.
@@ -415,16 +417,4 @@ async fn until(deadline: Option<Instant>) {
         Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
-}
-
-/// Returns true if the connection failed, rather than the WebSocket protocol on it.
-fn is_io_error(error: &axum::Error) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if error.is::<std::io::Error>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }

@@ -1,6 +1,6 @@
 //! The messages of the entries that a connection takes from its outbox.
 
-use axum::extract::ws::Message;
+use tokio_tungstenite::tungstenite::Message;
 
 use super::message;
 use crate::auth::{Caller, EventIds};

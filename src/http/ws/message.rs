@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::auth::{Caller, EventId, EventIds};
 use crate::http::notice_body::{NoticeBodies, NoticeFrame};

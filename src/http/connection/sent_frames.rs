@@ -1,0 +1,229 @@
+//! The frames that the library holds for the requests of one connection.
+//!
+//! A request gives the library a frame as soon as it has one, and the library writes it when the windows of
+//! the stream and of the connection are open. Until then the request gives it no other, so that notices stay
+//! in their outbox, where newer ones replace them.
+//!
+//! The counts stand beside each other, by the places of the requests' tasks, since what a request has of its
+//! own is seldom in the cache of the processor when a change wakes thousands.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::{Buf, Bytes};
+
+/// The frames that the library holds.
+#[derive(Debug, Default)]
+pub(super) struct SentFrames(RefCell<Places>);
+
+#[derive(Debug, Default)]
+struct Places {
+    places: Vec<HeldFrames>,
+    /// The number of the last task.
+    task: u32,
+    /// The places that were given to the library since it was last looked at what it holds.
+    given: Vec<usize>,
+    /// The places that wait, and of which the library has dropped a frame.
+    released: Vec<usize>,
+    /// The places that wait for the socket.
+    blocked: Vec<usize>,
+}
+
+/// The frames of one place.
+#[derive(Debug, Clone, Copy, Default)]
+struct HeldFrames {
+    /// The number of the task there, since frames of an earlier one may still be held.
+    task: u32,
+    bytes: usize,
+    /// True if the task is to be polled when a frame is dropped.
+    waits: bool,
+    /// True while the task waits for the socket.
+    waits_for_socket: bool,
+}
+
+impl SentFrames {
+    /// Begins a task at a place.
+    pub(super) fn begin(&self, key: usize) {
+        let places = &mut *self.0.borrow_mut();
+        if places.places.len() <= key {
+            places.places.resize(key + 1, HeldFrames::default());
+        }
+        places.task = places.task.wrapping_add(1);
+        places.places[key] = HeldFrames {
+            task: places.task,
+            ..HeldFrames::default()
+        };
+    }
+
+    /// Returns the place of a task.
+    pub(super) fn place(self: &Rc<Self>, key: usize) -> FramePlace<'_> {
+        FramePlace { frames: self, key }
+    }
+
+    /// Takes the places whose tasks are to be polled after the library has written: those with a frame that
+    /// it still holds, and those that wait for what has come. While the socket is blocked, those that wait
+    /// for it go on waiting.
+    pub(super) fn take_due(&self, is_blocked: bool) -> Vec<usize> {
+        let places = &mut *self.0.borrow_mut();
+        let mut due = std::mem::take(&mut places.released);
+        let held = &places.places;
+        let is_held = |key: &usize| held.get(*key).is_some_and(|place| place.bytes > 0);
+        due.extend(places.given.drain(..).filter(is_held));
+        if !is_blocked {
+            for key in places.blocked.drain(..) {
+                if let Some(place) = places.places.get_mut(key) {
+                    place.waits_for_socket = false;
+                    due.push(key);
+                }
+            }
+        }
+        due
+    }
+
+    /// Forgets the places of tasks that have all ended.
+    pub(super) fn forget_places(&self) {
+        let places = &mut *self.0.borrow_mut();
+        // Frames that are still held name places that are gone.
+        *places = Places {
+            task: places.task,
+            ..Places::default()
+        };
+    }
+
+    /// Notes that the library has dropped a frame.
+    fn dropped(&self, frame: &SentFrame) {
+        let places = &mut *self.0.borrow_mut();
+        if let Some(place) = places.places.get_mut(frame.key)
+            && place.task == frame.task
+        {
+            place.bytes -= frame.length;
+            if std::mem::take(&mut place.waits) {
+                places.released.push(frame.key);
+            }
+        }
+    }
+}
+
+/// The place of a task, for the time of a poll.
+pub(super) struct FramePlace<'f> {
+    frames: &'f Rc<SentFrames>,
+    key: usize,
+}
+
+impl FramePlace<'_> {
+    /// The bytes of the task's frames that the library holds.
+    pub(super) fn held(&self) -> usize {
+        self.frames.0.borrow().places[self.key].bytes
+    }
+
+    /// Makes a frame, which the library holds until it drops it.
+    pub(super) fn frame(&self, bytes: Bytes) -> SentFrame {
+        let places = &mut *self.frames.0.borrow_mut();
+        let place = &mut places.places[self.key];
+        let length = bytes.len();
+        place.bytes += length;
+        if length > 0 {
+            places.given.push(self.key);
+        }
+        SentFrame {
+            bytes,
+            length,
+            key: self.key,
+            task: place.task,
+            frames: self.frames.clone(),
+        }
+    }
+
+    /// Has the task polled when the library drops a frame of it.
+    pub(super) fn wait(&self) {
+        self.frames.0.borrow_mut().places[self.key].waits = true;
+    }
+
+    /// Has the task polled when the socket takes bytes again.
+    pub(super) fn wait_for_socket(&self) {
+        let places = &mut *self.frames.0.borrow_mut();
+        // Once, however often it is polled meanwhile.
+        if !std::mem::replace(&mut places.places[self.key].waits_for_socket, true) {
+            places.blocked.push(self.key);
+        }
+    }
+}
+
+/// The bytes of a frame in the library.
+#[derive(Debug)]
+pub(super) struct SentFrame {
+    bytes: Bytes,
+    length: usize,
+    key: usize,
+    task: u32,
+    frames: Rc<SentFrames>,
+}
+
+impl Buf for SentFrame {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+impl Drop for SentFrame {
+    fn drop(&mut self) {
+        self.frames.dropped(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: Bytes = Bytes::from_static(b"text");
+
+    #[test]
+    fn task_is_due_if_its_frame_is_held_or_was_waited_for() {
+        let frames = Rc::<SentFrames>::default();
+        (0..3).for_each(|key| frames.begin(key));
+        let written = frames.place(0).frame(TEXT);
+        let held = frames.place(2).frame(TEXT);
+        assert_eq!((frames.place(0).held(), frames.place(1).held()), (4, 0));
+        drop(written);
+        assert_eq!(frames.take_due(false), [2]);
+        assert!(frames.take_due(false).is_empty());
+        frames.place(2).wait();
+        drop(held);
+        assert_eq!(frames.place(2).held(), 0);
+        assert_eq!(frames.take_due(false), [2]);
+    }
+
+    #[test]
+    fn task_that_waits_for_the_socket_is_due_once() {
+        let frames = Rc::<SentFrames>::default();
+        frames.begin(0);
+        frames.place(0).wait_for_socket();
+        frames.place(0).wait_for_socket();
+        assert!(frames.take_due(true).is_empty());
+        assert_eq!(frames.take_due(false), [0]);
+        assert!(frames.take_due(false).is_empty());
+    }
+
+    #[test]
+    fn frames_of_an_earlier_task_count_for_nothing() {
+        let frames = Rc::<SentFrames>::default();
+        frames.begin(0);
+        let old = frames.place(0).frame(TEXT);
+        frames.begin(0);
+        assert_eq!(frames.place(0).held(), 0);
+        let new = frames.place(0).frame(TEXT);
+        frames.place(0).wait();
+        drop(old);
+        assert_eq!(frames.place(0).held(), 4);
+        drop(new);
+        assert_eq!(frames.take_due(false), [0]);
+    }
+}
