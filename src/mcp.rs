@@ -6,6 +6,7 @@
 
 mod options;
 mod revision;
+mod listen_id;
 mod frames;
 mod session_records;
 mod session_record;

@@ -14,6 +14,7 @@ mod begun;
 #[cfg(test)]
 mod count_wakes;
 mod first_bytes;
+mod frame_buffers;
 mod http1;
 mod http2;
 mod http2_answer;

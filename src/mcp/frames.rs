@@ -13,9 +13,9 @@ use rmcp::model::{
     ToolListChangedNotification,
 };
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::convert::etag_meta;
+use super::listen_id::ListenId;
 use super::revision::{ETAG_META_KEY, Revision};
 use crate::auth::{EventId, EventIds, Grant};
 use crate::wire::protocol::SUBSCRIPTION_ID_META_KEY;
@@ -40,7 +40,7 @@ pub(crate) enum FrameFormat {
     Session(Revision, Option<Arc<Grant>>),
     /// A listen stream. Every message is tagged with the subscription id, in the JSON type that the client
     /// used.
-    Listen(Box<RawValue>),
+    Listen(ListenId),
 }
 
 impl FrameFormat {
@@ -112,12 +112,12 @@ fn append_last_session_event(entry: &OutboxEntry, position: Position, ids: Event
 }
 
 /// Appends the event of a listen stream.
-fn append_listen_event(entry: &OutboxEntry, id: &RawValue, out: &mut Vec<u8>) {
+fn append_listen_event(entry: &OutboxEntry, id: &ListenId, out: &mut Vec<u8>) {
     match entry {
         OutboxEntry::Updated(notice) => {
             // The subscription id stands last, so everything before it is the same for all streams.
             notice.append_frame(slot::LISTEN, listen_frame, out);
-            out.extend_from_slice(id.get().as_bytes());
+            out.extend_from_slice(id.as_bytes());
             out.extend_from_slice(b"}}}\n");
         }
         OutboxEntry::ListChanged(kind) => append_data(&list_changed(*kind, Some(id)), out),
@@ -164,14 +164,14 @@ fn listen_frame(notice: &Notice) -> Bytes {
     ))
 }
 
-fn list_changed(kind: ListKind, subscription: Option<&RawValue>) -> String {
+fn list_changed(kind: ListKind, subscription: Option<&ListenId>) -> String {
     let method = format!("notifications/{}/list_changed", kind.name());
     match subscription {
         None => format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\"}}"),
         Some(id) => format!(
             "{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\",\
              \"params\":{{\"_meta\":{{\"{SUBSCRIPTION_ID_META_KEY}\":{}}}}}}}",
-            id.get()
+            id.text()
         ),
     }
 }
@@ -203,6 +203,7 @@ pub(crate) fn notification(entry: &OutboxEntry) -> ServerNotification {
 mod tests {
     use super::*;
     use crate::Cause;
+    use serde_json::value::RawValue;
     use std::time::Instant;
 
     fn updated_entry(uri: &str, offset: u64) -> OutboxEntry {
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn listen_event_id_keeps_its_json_type() {
         for id in ["7", "\"listen:0\"", "\"quo\\\"te\""] {
-            let format = FrameFormat::Listen(RawValue::from_string(id.into()).unwrap());
+            let format = FrameFormat::Listen(ListenId::new(&RawValue::from_string(id.into()).unwrap()));
             let entries = [
                 updated_entry("demo://\"q", 3),
                 OutboxEntry::ListChanged(ListKind::Prompts),

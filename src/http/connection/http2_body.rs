@@ -4,7 +4,6 @@
 //! whose window is closed is not asked for its bytes, and its notices stay in the outbox, where newer ones
 //! replace them. While the socket takes nothing, no body of the connection is asked.
 
-use std::cell::Cell;
 use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,8 +15,9 @@ use http_body::Body;
 use tokio::time::{Sleep, sleep};
 use tracing::debug;
 
+use super::frame_buffers;
 use super::http2_streams::{RequestState, TaskEnd};
-use super::sent_frames::{FramePlace, SentFrame};
+use super::sent_frames::{FrameBytes, FramePlace, SentFrame};
 use crate::http::stream_handover::{Appended, Stream};
 use crate::metrics::{self, Limit};
 
@@ -25,14 +25,8 @@ use crate::metrics::{self, Limit};
 /// its window byte by byte would otherwise hold a large body without a task that watches it.
 const FRAME_MAX: usize = 16 << 10;
 
-/// The bytes of one answer that the library may hold before it is given more. A stream of notices is given
-/// one frame at a time.
+/// The bytes of one answer that the library may hold, if its window is open.
 const HELD_MAX: usize = 64 << 10;
-
-thread_local! {
-    /// The buffer in which a frame of a stream is made: one for all streams of a thread.
-    static FRAME: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 /// The body of an answer.
 pub(super) struct AnswerBody<B> {
@@ -53,8 +47,8 @@ enum Source<B> {
 /// The next part of a body.
 enum Next {
     Data(Bytes),
-    /// The last bytes for now: the source wakes the task when it has more.
-    Drained(Bytes),
+    /// The last bytes of a stream for now: it wakes the task when it has more.
+    Drained(Vec<u8>),
     Trailers(HeaderMap),
     End,
 }
@@ -88,28 +82,6 @@ impl<B> AnswerBody<B> {
     pub(super) fn leave_out(&mut self) {
         *self = AnswerBody::of(Source::None);
     }
-
-    /// The bytes that the library may hold when it is given more.
-    fn held_max(&self) -> usize {
-        match self.source {
-            Source::Stream(_) => 0,
-            _ => HELD_MAX - FRAME_MAX,
-        }
-    }
-
-    /// Takes the next bytes of a stream; none at its end.
-    fn poll_stream(stream: &mut Stream, cx: &mut Context<'_>) -> Poll<(Bytes, Appended)> {
-        let mut frame = FRAME.take();
-        frame.clear();
-        let appended = stream.poll_append(cx, &mut frame);
-        // Of its own length, since it may wait long for its window.
-        let data = Bytes::copy_from_slice(&frame);
-        // One large body must not hold its memory on every thread for good.
-        frame.shrink_to(FRAME_MAX);
-        FRAME.set(frame);
-        // After the buffer is put back, also where nothing came.
-        appended.map(|appended| (data, appended))
-    }
 }
 
 impl<B: Body> AnswerBody<B> {
@@ -142,16 +114,22 @@ where
         if self.rest.is_empty() {
             match &mut self.source {
                 Source::None => return Poll::Ready(Ok(Next::End)),
-                Source::Stream(stream) => match ready!(AnswerBody::<B>::poll_stream(stream, cx)) {
-                    (data, Appended::Drained) if data.len() <= FRAME_MAX => {
-                        return Poll::Ready(Ok(Next::Drained(data)));
+                Source::Stream(stream) => {
+                    let mut buffer = frame_buffers::take();
+                    match stream.poll_append(cx, &mut buffer) {
+                        Poll::Pending => {
+                            frame_buffers::give_back(buffer);
+                            return Poll::Pending;
+                        }
+                        Poll::Ready(Appended::Drained) if buffer.len() <= FRAME_MAX => {
+                            frame_buffers::fit(&mut buffer);
+                            return Poll::Ready(Ok(Next::Drained(buffer)));
+                        }
+                        Poll::Ready(Appended::Finished) => self.source = Source::None,
+                        Poll::Ready(_) => {}
                     }
-                    (data, Appended::Finished) => {
-                        self.source = Source::None;
-                        self.rest = data;
-                    }
-                    (data, _) => self.rest = data,
-                },
+                    self.rest = buffer.into();
+                }
                 Source::Body(body) => match ready!(body.as_mut().poll_frame(cx)?) {
                     None => self.source = Source::None,
                     Some(frame) => match frame.into_data() {
@@ -173,6 +151,8 @@ where
 pub(super) struct BodyWriter<B> {
     body: AnswerBody<B>,
     sender: SendStream<SentFrame>,
+    /// True once the library has all of it.
+    is_ended: bool,
     /// True once the library wakes the task when the client resets the stream.
     is_watched: bool,
     stall: Option<Stall>,
@@ -194,12 +174,13 @@ where
         BodyWriter {
             body,
             sender,
+            is_ended: false,
             is_watched: false,
             stall: None,
         }
     }
 
-    /// Gives the library what it takes. Ready when it has all, when the client is gone, or when the client
+    /// Gives the library what it takes. Ready when all is written, when the client is gone, or when the client
     /// has taken nothing for the write time-out.
     pub(super) fn poll(
         &mut self,
@@ -210,40 +191,65 @@ where
         if !self.may_send(state, place) {
             return self.poll_stalled(state, place, cx);
         }
+        if self.is_ended {
+            return Poll::Ready(TaskEnd::Done);
+        }
         self.stall = None;
         if state.progress().is_blocked() {
             // Before the source is asked, which gives nothing to a blocked stream.
             state.progress().took(0);
         }
+        ready!(self.poll_frames(state, place, cx));
+        Poll::Ready(TaskEnd::Done)
+    }
+
+    /// Gives the library frames of the source while it takes them. Ready when there is nothing to wait for.
+    fn poll_frames(
+        &mut self,
+        state: &RequestState,
+        place: &FramePlace<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         let mut has_sent = false;
         while let Poll::Ready(next) = self.body.poll_next(cx) {
             let (data, is_drained) = match next {
-                Ok(Next::Data(data)) => (data, false),
-                Ok(Next::Drained(data)) => (data, true),
-                Ok(Next::End) => (Bytes::new(), false),
-                Ok(Next::Trailers(trailers)) => return self.end(trailers),
-                Err(error) => return self.fail(&*error.into()),
+                Ok(Next::Data(data)) => (FrameBytes::Body(data), false),
+                Ok(Next::Drained(buffer)) => (FrameBytes::Stream(buffer), true),
+                Ok(Next::End) => (FrameBytes::Body(Bytes::new()), false),
+                Ok(Next::Trailers(trailers)) => {
+                    if let Err(error) = self.sender.send_trailers(trailers) {
+                        debug!(%error, "the trailers of an answer could not be sent");
+                    }
+                    self.is_ended = true;
+                    break;
+                }
+                Err(error) => {
+                    let error: Box<dyn Error + Send + Sync> = error.into();
+                    debug!(%error, "the body of an answer failed");
+                    self.sender.send_reset(Reason::INTERNAL_ERROR);
+                    return Poll::Ready(());
+                }
             };
-            let is_end = self.body.is_end();
-            if !data.is_empty() || is_end {
+            self.is_ended = self.body.is_end();
+            if data.len() > 0 || self.is_ended {
                 state.progress().took(data.len());
-                if let Err(error) = self.sender.send_data(place.frame(data), is_end) {
+                if let Err(error) = self.sender.send_data(place.frame(data), self.is_ended) {
                     debug!(%error, "a client of HTTP/2 has reset an answer");
-                    return Poll::Ready(TaskEnd::Done);
+                    return Poll::Ready(());
                 }
                 has_sent = true;
-            }
-            if is_end {
-                return Poll::Ready(TaskEnd::Done);
             }
             if is_drained {
                 break;
             }
-            if !self.may_send(state, place) {
+            if self.is_ended || !self.may_send(state, place) {
                 // The library may still write it in this turn.
                 place.wait();
                 break;
             }
+        }
+        if self.is_ended && place.held() == 0 {
+            return Poll::Ready(());
         }
         // A stream that was reset takes no frame, so the library need not be asked after one.
         match has_sent && self.is_watched {
@@ -253,8 +259,26 @@ where
     }
 
     /// Returns true if the library may be given more.
-    fn may_send(&self, state: &RequestState, place: &FramePlace<'_>) -> bool {
-        place.held() <= self.body.held_max() && !state.is_socket_blocked()
+    fn may_send(&mut self, state: &RequestState, place: &FramePlace<'_>) -> bool {
+        !state.is_socket_blocked()
+            && match place.held() {
+                0 => true,
+                held if self.is_ended || held + FRAME_MAX > HELD_MAX => false,
+                _ => self.has_window(),
+            }
+    }
+
+    /// Returns true if the window of the stream is open for more than the library holds.
+    fn has_window(&mut self) -> bool {
+        self.sender.reserve_capacity(1);
+        let is_open = self.sender.capacity() > 0;
+        // Other streams of the connection may need what this one does not use yet.
+        self.sender.reserve_capacity(0);
+        if is_open {
+            // The library has woken the task for it.
+            self.is_watched = false;
+        }
+        is_open
     }
 
     /// Waits for the client to take what it has been sent.
@@ -269,10 +293,10 @@ where
         // The source is not asked while it waits, so nothing else wakes this task when its session is ended.
         progress.wake_when_cut(cx.waker());
         if progress.is_cut() {
-            return Poll::Ready(TaskEnd::Reset);
+            return Poll::Ready(self.reset());
         }
-        if let Poll::Ready(end) = self.poll_reset(cx) {
-            return Poll::Ready(end);
+        if self.poll_reset(cx).is_ready() {
+            return Poll::Ready(TaskEnd::Done);
         }
         place.wait();
         if state.is_socket_blocked() {
@@ -292,28 +316,20 @@ where
         // So that the listing of sessions tells why the stream ended.
         progress.time_out();
         metrics::limit_reached(Limit::WriteTimeout);
-        Poll::Ready(TaskEnd::Reset)
+        Poll::Ready(self.reset())
+    }
+
+    /// Resets the stream, and has the library drop the frames of it.
+    fn reset(&mut self) -> TaskEnd {
+        // The library would wait for the client with the end of an answer.
+        self.sender.send_reset(Reason::CANCEL);
+        TaskEnd::Reset
     }
 
     /// Has the task woken when the client resets the stream. Ready if it has.
-    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<TaskEnd> {
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.is_watched = true;
-        self.sender.poll_reset(cx).map(|_| TaskEnd::Done)
-    }
-
-    /// Ends the answer with trailers.
-    fn end(&mut self, trailers: HeaderMap) -> Poll<TaskEnd> {
-        if let Err(error) = self.sender.send_trailers(trailers) {
-            debug!(%error, "the trailers of an answer could not be sent");
-        }
-        Poll::Ready(TaskEnd::Done)
-    }
-
-    /// Ends an answer whose body failed.
-    fn fail(&mut self, error: &(dyn Error + Send + Sync)) -> Poll<TaskEnd> {
-        debug!(%error, "the body of an answer failed");
-        self.sender.send_reset(Reason::INTERNAL_ERROR);
-        Poll::Ready(TaskEnd::Done)
+        self.sender.poll_reset(cx).map(|_| ())
     }
 }
 
@@ -340,8 +356,17 @@ mod tests {
         }
     }
 
+    fn body_of(texts: &Texts) -> AnswerBody<Empty<Bytes>> {
+        AnswerBody::of_stream(Box::new(texts.clone()))
+    }
+
     /// Answers a request of a client that has room for `window` bytes, and lets `talk` read the answer.
-    async fn serve<F: Future<Output = ()>>(texts: &Texts, window: u32, talk: impl FnOnce(RecvStream) -> F) {
+    async fn serve<F: Future<Output = ()>>(
+        body: AnswerBody<Empty<Bytes>>,
+        window: u32,
+        talk: impl FnOnce(RecvStream) -> F,
+    ) {
+        let mut body = Some(body);
         let (client, server) = duplex(1 << 20);
         let serve = async {
             let mut library = h2::server::Builder::new()
@@ -354,7 +379,7 @@ mod tests {
                 while let Poll::Ready(Some(accepted)) = library.poll_accept(cx) {
                     let (_, mut respond) = accepted.unwrap();
                     let sender = respond.send_response(Response::new(()), false).unwrap();
-                    let body = AnswerBody::of_stream(Box::new(texts.clone()));
+                    let body = body.take().expect("one request is sent");
                     tasks.begin(Box::new(Tested(TestedWriter::new(body, sender), streams.begin())));
                 }
                 tasks.note_written(false);
@@ -388,7 +413,7 @@ mod tests {
     #[tokio::test]
     async fn stream_is_asked_once_for_each_delivery() {
         let texts = Texts::default();
-        serve(&texts, 1 << 16, async |mut body| {
+        serve(body_of(&texts), 1 << 16, async |mut body| {
             for _ in 0..10 {
                 texts.put("text");
                 assert_eq!(body.data().await.unwrap().unwrap(), "text");
@@ -401,7 +426,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stream_with_a_closed_window_is_not_asked() {
         let texts = Texts::default();
-        serve(&texts, 2, async |mut body| {
+        serve(body_of(&texts), 2, async |mut body| {
             texts.put("text");
             assert_eq!(body.data().await.unwrap().unwrap(), "te");
             let asked = texts.asked();
@@ -417,7 +442,8 @@ mod tests {
                 body.flow_control().release_capacity(data.len()).unwrap();
                 read += data.len();
             }
-            assert_eq!(texts.asked(), asked + 1);
+            // Once for all that came meanwhile, and once more after the wait.
+            assert_eq!(texts.asked(), asked + 2);
         })
         .await;
     }
@@ -425,22 +451,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn client_that_takes_nothing_is_reset_after_its_time() {
         let texts = Texts::default();
-        let start = tokio::time::Instant::now();
-        serve(&texts, 0, async |mut body| {
-            texts.put("text");
-            let error = body.data().await.unwrap().unwrap_err();
-            assert_eq!(error.reason(), Some(Reason::CANCEL));
-        })
-        .await;
-        let timeout = crate::config::HttpConfig::default().write_timeout;
-        assert_eq!(start.elapsed().as_secs(), timeout.as_secs());
+        texts.put("text");
+        // Also at the end of an answer, all of which the library has.
+        let whole = AnswerBody::of_bytes(Bytes::from_static(b"text"));
+        for body in [body_of(&texts), whole] {
+            let start = tokio::time::Instant::now();
+            serve(body, 0, async |mut body| {
+                let error = body.data().await.unwrap().unwrap_err();
+                assert_eq!(error.reason(), Some(Reason::CANCEL));
+            })
+            .await;
+            let timeout = crate::config::HttpConfig::default().write_timeout;
+            assert_eq!(start.elapsed().as_secs(), timeout.as_secs());
+        }
     }
 
     #[tokio::test]
     async fn long_text_is_handed_out_in_frames() {
         let texts = Texts::default();
         let length = 5 * FRAME_MAX + 1;
-        serve(&texts, 1 << 20, async |mut body| {
+        serve(body_of(&texts), 1 << 20, async |mut body| {
             texts.put(&"x".repeat(length));
             let mut read = 0;
             while read < length {
@@ -452,6 +482,5 @@ mod tests {
             assert_eq!(read, length);
         })
         .await;
-        assert_eq!(texts.asked(), 2);
     }
 }

@@ -49,7 +49,10 @@ impl LibraryEnd {
     /// Returns true if the client took nothing for the write time-out.
     pub(super) fn is_write_timeout(&self) -> bool {
         match self {
-            LibraryEnd::Failed(error) => error.get_io().is_some_and(|error| is_write_timeout(error)),
+            LibraryEnd::Failed(error) => match error.get_io() {
+                Some(error) => is_write_timeout(error),
+                None => false,
+            },
             _ => false,
         }
     }

@@ -12,6 +12,8 @@ use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 
+use super::frame_buffers;
+
 /// The frames that the library holds.
 #[derive(Debug, Default)]
 pub(super) struct SentFrames(RefCell<Places>);
@@ -67,8 +69,11 @@ impl SentFrames {
         let places = &mut *self.0.borrow_mut();
         let mut due = std::mem::take(&mut places.released);
         let held = &places.places;
-        let is_held = |key: &usize| held.get(*key).is_some_and(|place| place.bytes > 0);
-        due.extend(places.given.drain(..).filter(is_held));
+        for key in places.given.drain(..) {
+            if let Some(HeldFrames { bytes: 1.., .. }) = held.get(key) {
+                due.push(key);
+            }
+        }
         if !is_blocked {
             for key in places.blocked.drain(..) {
                 if let Some(place) = places.places.get_mut(key) {
@@ -96,7 +101,7 @@ impl SentFrames {
         if let Some(place) = places.places.get_mut(frame.key)
             && place.task == frame.task
         {
-            place.bytes -= frame.length;
+            place.bytes -= frame.bytes.len();
             if std::mem::take(&mut place.waits) {
                 places.released.push(frame.key);
             }
@@ -117,7 +122,7 @@ impl FramePlace<'_> {
     }
 
     /// Makes a frame, which the library holds until it drops it.
-    pub(super) fn frame(&self, bytes: Bytes) -> SentFrame {
+    pub(super) fn frame(&self, bytes: FrameBytes) -> SentFrame {
         let places = &mut *self.frames.0.borrow_mut();
         let place = &mut places.places[self.key];
         let length = bytes.len();
@@ -127,7 +132,7 @@ impl FramePlace<'_> {
         }
         SentFrame {
             bytes,
-            length,
+            written: 0,
             key: self.key,
             task: place.task,
             frames: self.frames.clone(),
@@ -149,11 +154,30 @@ impl FramePlace<'_> {
     }
 }
 
-/// The bytes of a frame in the library.
+/// The bytes of a frame.
+#[derive(Debug)]
+pub(super) enum FrameBytes {
+    /// Of a body that has them.
+    Body(Bytes),
+    /// Of a stream, in a buffer for the time until they are written.
+    Stream(Vec<u8>),
+}
+
+impl FrameBytes {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            FrameBytes::Body(bytes) => bytes.len(),
+            FrameBytes::Stream(buffer) => buffer.len(),
+        }
+    }
+}
+
+/// A frame in the library.
 #[derive(Debug)]
 pub(super) struct SentFrame {
-    bytes: Bytes,
-    length: usize,
+    bytes: FrameBytes,
+    /// The bytes of it that are written.
+    written: usize,
     key: usize,
     task: u32,
     frames: Rc<SentFrames>,
@@ -161,21 +185,27 @@ pub(super) struct SentFrame {
 
 impl Buf for SentFrame {
     fn remaining(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() - self.written
     }
 
     fn chunk(&self) -> &[u8] {
-        &self.bytes
+        match &self.bytes {
+            FrameBytes::Body(bytes) => &bytes[self.written..],
+            FrameBytes::Stream(buffer) => &buffer[self.written..],
+        }
     }
 
     fn advance(&mut self, count: usize) {
-        self.bytes.advance(count);
+        self.written += count;
     }
 }
 
 impl Drop for SentFrame {
     fn drop(&mut self) {
         self.frames.dropped(self);
+        if let FrameBytes::Stream(buffer) = &mut self.bytes {
+            frame_buffers::give_back(std::mem::take(buffer));
+        }
     }
 }
 
@@ -183,7 +213,7 @@ impl Drop for SentFrame {
 mod tests {
     use super::*;
 
-    const TEXT: Bytes = Bytes::from_static(b"text");
+    const TEXT: FrameBytes = FrameBytes::Body(Bytes::from_static(b"text"));
 
     #[test]
     fn task_is_due_if_its_frame_is_held_or_was_waited_for() {

@@ -23,6 +23,7 @@ use super::served::EndpointServer;
 use crate::auth::Caller;
 use crate::mcp::frames::FrameFormat;
 use crate::mcp::listen::{AcceptedListen, ListenCheck, ListenRequest, client_name};
+use crate::mcp::listen_id::ListenId;
 use crate::mcp::revision::{ETAG_META_KEY, Revision};
 use crate::mcp::session::SessionLifetime;
 use crate::wire::protocol::CLIENT_INFO_META_KEY;
@@ -94,11 +95,12 @@ impl<S: EndpointServer> EndpointState<S> {
             current,
             ..
         } = accepted;
+        let id = ListenId::new(id);
         let unmade = || reply::internal_error("the acknowledgement could not be made");
-        let first = first_message(id, filter, current).ok_or_else(unmade)?;
+        let first = first_message(&id, filter, current).ok_or_else(unmade)?;
         if is_empty {
             // Nothing could ever be sent, so the stream would only hold a permit.
-            let last = last_message(id, &self.implementation).ok_or_else(unmade)?;
+            let last = last_message(&id, &self.implementation).ok_or_else(unmade)?;
             return Ok(reply::finished(&first, &last));
         }
         if let Some(kept) = kept {
@@ -111,9 +113,7 @@ impl<S: EndpointServer> EndpointState<S> {
             _place: place,
             server: self.implementation.clone(),
         };
-        // The id is kept as it was written: the stream is tagged with it in the JSON type that the client
-        // used.
-        let format = FrameFormat::Listen(id.to_owned());
+        let format = FrameFormat::Listen(id);
         let stream = OutboxStream::new(reader, format, first, owner, open);
         Ok(reply::events(stream, parts.extensions.get()))
     }
@@ -170,9 +170,9 @@ fn any_request(params: Option<&RawValue>) -> Option<ListenRequest> {
 }
 
 /// Makes a stream's first message, the acknowledgement of `accepted` with the etags that are `current`.
-fn first_message(id: &RawValue, accepted: SubscriptionFilter, current: Option<Value>) -> Option<Bytes> {
+fn first_message(id: &ListenId, accepted: SubscriptionFilter, current: Option<Value>) -> Option<Bytes> {
     let mut meta = NotificationMetaObject::new();
-    meta.set_subscription_id(serde_json::from_str(id.get()).ok()?);
+    meta.set_subscription_id(serde_json::from_slice(id.as_bytes()).ok()?);
     if let Some(current) = current {
         meta.insert(ETAG_META_KEY.to_owned(), current);
     }
@@ -185,8 +185,8 @@ fn first_message(id: &RawValue, accepted: SubscriptionFilter, current: Option<Va
 
 /// Makes a stream's last message, the result of a graceful end. It is made when it is needed, since a stream
 /// would hold more memory for it than for most else.
-pub(super) fn last_message(id: &RawValue, server: &Implementation) -> Option<Bytes> {
-    let id: RequestId = serde_json::from_str(id.get()).ok()?;
+pub(super) fn last_message(id: &ListenId, server: &Implementation) -> Option<Bytes> {
+    let id: RequestId = serde_json::from_slice(id.as_bytes()).ok()?;
     let mut result = SubscriptionsListenResult::complete(id.clone());
     result.meta.set_server_info(server.clone());
     event(&ServerJsonRpcMessage::response(
