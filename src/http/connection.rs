@@ -25,6 +25,7 @@ mod http2_library;
 mod http2_pings;
 mod http2_request;
 mod http2_streams;
+mod http2_writer;
 mod own_wakes;
 mod request_tasks;
 mod sent_frames;

@@ -68,7 +68,7 @@ where
         &config,
     );
     let mut closing = context.closing.clone();
-    let mut connection = Http2Connection::new(stream, streams.clone(), parts);
+    let mut connection = ServedConnection::new(stream, streams.clone(), parts);
     let mut idle = std::pin::pin!(sleep_until(Instant::now() + config.header_timeout));
     let mut says_goodbye = false;
     let end = loop {
@@ -96,7 +96,7 @@ where
 }
 
 /// The parts of a connection.
-struct Http2Connection<S: RequestService, T> {
+struct ServedConnection<S: RequestService, T> {
     library: Library<Http2Io<WriteDeadline<Prefixed<T>>>>,
     service: Http2Service<S>,
     config: Arc<HttpConfig>,
@@ -112,7 +112,7 @@ struct Http2Connection<S: RequestService, T> {
     waker: Waker,
 }
 
-impl<S, T> Http2Connection<S, T>
+impl<S, T> ServedConnection<S, T>
 where
     S: RequestService,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -121,7 +121,7 @@ where
         stream: WriteDeadline<Prefixed<T>>,
         streams: Rc<Http2Streams>,
         parts: ConnectionParts<S>,
-    ) -> Http2Connection<S, T> {
+    ) -> ServedConnection<S, T> {
         let ConnectionParts {
             peer,
             context,
@@ -129,7 +129,7 @@ where
         } = parts;
         let (wakes, waker) = OwnWakes::new();
         let reads = ReadTurns::new();
-        Http2Connection {
+        ServedConnection {
             library: Library::new(Http2Io::new(stream, reads.clone()), &context.config),
             service: Http2Service {
                 service: Rc::new(RefCell::new(context.service)),

@@ -35,6 +35,7 @@ pub(super) fn set_connection_headers<B: http_body::Body>(headers: &mut HeaderMap
     {
         headers.insert(DATE, date);
     }
+    // A client shows the progress of a body whose length it knows.
     if !body.is_end()
         && let Some(length) = body.length()
         && !headers.contains_key(CONTENT_LENGTH)

@@ -60,12 +60,13 @@ impl LibraryEnd {
 
 /// The library over `T`.
 pub(super) struct Library<T> {
-    state: State<T>,
+    stage: LibraryStage<T>,
     /// True once no further requests are accepted.
     is_closing: bool,
 }
 
-enum State<T> {
+/// The stage that a connection is at.
+enum LibraryStage<T> {
     /// The client has not sent its first frames.
     Handshake(Handshake<T, SentFrame>),
     Serving(Connection<T, SentFrame>, Option<Pings>),
@@ -84,7 +85,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Library<T> {
             // WebSockets (RFC 8441).
             .enable_connect_protocol();
         Library {
-            state: State::Handshake(builder.handshake(socket)),
+            stage: LibraryStage::Handshake(builder.handshake(socket)),
             is_closing: false,
         }
     }
@@ -96,36 +97,41 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Library<T> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Accepted, LibraryEnd>> {
         let (connection, pings) = loop {
-            match &mut self.state {
-                State::Serving(connection, pings) => break (connection, pings),
-                State::Handshake(handshake) => {
+            match &mut self.stage {
+                LibraryStage::Serving(connection, pings) => break (connection, pings),
+                LibraryStage::Handshake(handshake) => {
                     let mut connection = ready!(Pin::new(handshake).poll(cx)).map_err(LibraryEnd::Failed)?;
                     if self.is_closing {
                         connection.graceful_shutdown();
                     }
                     let pings = connection.ping_pong().map(|pings| Pings::new(pings, config));
-                    self.state = State::Serving(connection, pings);
+                    self.stage = LibraryStage::Serving(connection, pings);
                 }
             }
         };
-        if let Some(pings) = pings
+        // First, since a client that is gone sends nothing that would have the connection polled again.
+        if let Some(pings) = pings.as_mut()
             && pings.poll(cx).is_ready()
         {
             return Poll::Ready(Err(LibraryEnd::NoAnswer));
         }
-        Poll::Ready(match ready!(connection.poll_accept(cx)) {
-            Some(accepted) => accepted.map_err(LibraryEnd::Failed),
-            None => Err(LibraryEnd::Done),
-        })
+        let Some(accepted) = ready!(connection.poll_accept(cx)) else {
+            return Poll::Ready(Err(LibraryEnd::Done));
+        };
+        if let Some(pings) = pings {
+            pings.note_heard();
+        }
+        Poll::Ready(accepted.map_err(LibraryEnd::Failed))
     }
 
     /// Accepts no further requests, and ends after those that are under way.
     pub(super) fn close(&mut self) {
-        if let State::Serving(connection, _) = &mut self.state
+        if let LibraryStage::Serving(connection, _) = &mut self.stage
             && !self.is_closing
         {
             connection.graceful_shutdown();
         }
+        // A client that has not sent its first frames is told after them.
         self.is_closing = true;
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Pings {
     /// The time of the next ping, or the end of the time for an answer.
     timer: Pin<Box<Sleep>>,
     awaits_answer: bool,
+    /// The time at which the client last sent a request.
+    heard: Instant,
 }
 
 impl Pings {
@@ -29,16 +31,24 @@ impl Pings {
             timeout: config.h2_ping_timeout,
             timer: Box::pin(sleep(config.keep_alive)),
             awaits_answer: false,
+            heard: Instant::now(),
         }
+    }
+
+    /// Notes that the client has sent a request.
+    pub(super) fn note_heard(&mut self) {
+        self.heard = Instant::now();
     }
 
     /// Sends a ping when its time has come. Ready if the client has not answered one in time.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
+            // Before the time is looked at, which may have passed while the thread had other work.
             if self.awaits_answer {
                 match self.pings.poll_pong(cx) {
                     Poll::Ready(Ok(_)) => {
                         self.awaits_answer = false;
+                        self.note_heard();
                         self.wait(self.interval);
                     }
                     Poll::Ready(Err(error)) => {
@@ -51,6 +61,11 @@ impl Pings {
             ready!(self.timer.as_mut().poll(cx));
             if self.awaits_answer {
                 return Poll::Ready(());
+            }
+            let silence = self.heard.elapsed();
+            if silence < self.interval {
+                self.wait(self.interval - silence);
+                continue;
             }
             match self.pings.send_ping(Ping::opaque()) {
                 Ok(()) => {

@@ -10,9 +10,10 @@ use h2::server::SendResponse;
 use tracing::debug;
 
 use super::http2_answer::Http2Answer;
-use super::http2_body::{AnswerBody, BodyWriter};
+use super::http2_body::AnswerBody;
 use super::http2_head::set_connection_headers;
 use super::http2_streams::{RequestState, TaskEnd};
+use super::http2_writer::BodyWriter;
 use super::request_tasks::RequestTask;
 use super::sent_frames::{FramePlace, SentFrame};
 use crate::http::server::RequestService;
@@ -27,14 +28,14 @@ pub(super) struct Http2Request<S: RequestService> {
 /// open.
 enum Part<S: RequestService> {
     /// The service makes the answer.
-    Answer(Box<Answering<S>>),
+    Answer(Box<AwaitedAnswer<S>>),
     /// The body of the answer is written.
     Body(BodyWriter<S::Body>),
     /// The answer is written, and the rest of the request's body is dropped.
     Rest(Pin<Box<dyn Future<Output = ()>>>),
 }
 
-struct Answering<S: RequestService> {
+struct AwaitedAnswer<S: RequestService> {
     answer: Http2Answer<S>,
     respond: SendResponse<SentFrame>,
 }
@@ -46,7 +47,7 @@ impl<S: RequestService> Http2Request<S> {
         state: RequestState,
     ) -> Http2Request<S> {
         Http2Request {
-            part: Part::Answer(Box::new(Answering { answer, respond })),
+            part: Part::Answer(Box::new(AwaitedAnswer { answer, respond })),
             state,
         }
     }
@@ -55,6 +56,7 @@ impl<S: RequestService> Http2Request<S> {
     fn poll_library(&mut self, place: &FramePlace<'_>, cx: &mut Context<'_>) -> Poll<TaskEnd> {
         if let Part::Answer(answering) = &mut self.part {
             match ready!(answering.poll(&mut self.state, cx)) {
+                // The future of the service ends here, since it may hold more than a stream needs.
                 Some(body) => self.part = Part::Body(body),
                 None => return Poll::Ready(TaskEnd::Done),
             }
@@ -82,7 +84,7 @@ impl<S: RequestService> RequestTask for Http2Request<S> {
     }
 }
 
-impl<S: RequestService> Answering<S> {
+impl<S: RequestService> AwaitedAnswer<S> {
     /// Waits for the answer and gives the library its head. Ready with the body, if there is one and a client
     /// to read it.
     fn poll(&mut self, state: &mut RequestState, cx: &mut Context<'_>) -> Poll<Option<BodyWriter<S::Body>>> {
@@ -103,6 +105,7 @@ impl<S: RequestService> Answering<S> {
         match self.respond.send_response(Response::from_parts(head, ()), is_end) {
             Ok(sender) => (!is_end).then(|| BodyWriter::new(body, sender)),
             Err(error) => {
+                // The client has reset the stream meanwhile, or a header is one that HTTP/2 does not have.
                 debug!(%error, "the head of an answer could not be sent");
                 self.respond.send_reset(Reason::INTERNAL_ERROR);
                 None

@@ -16,11 +16,11 @@ use super::frame_buffers;
 
 /// The frames that the library holds.
 #[derive(Debug, Default)]
-pub(super) struct SentFrames(RefCell<Places>);
+pub(super) struct SentFrames(RefCell<FrameCounts>);
 
 #[derive(Debug, Default)]
-struct Places {
-    places: Vec<HeldFrames>,
+struct FrameCounts {
+    places: Vec<PlaceFrames>,
     /// The number of the last task.
     task: u32,
     /// The places that were given to the library since it was last looked at what it holds.
@@ -33,8 +33,8 @@ struct Places {
 
 /// The frames of one place.
 #[derive(Debug, Clone, Copy, Default)]
-struct HeldFrames {
-    /// The number of the task there, since frames of an earlier one may still be held.
+struct PlaceFrames {
+    /// The number of the task there.
     task: u32,
     bytes: usize,
     /// True if the task is to be polled when a frame is dropped.
@@ -48,12 +48,12 @@ impl SentFrames {
     pub(super) fn begin(&self, key: usize) {
         let places = &mut *self.0.borrow_mut();
         if places.places.len() <= key {
-            places.places.resize(key + 1, HeldFrames::default());
+            places.places.resize(key + 1, PlaceFrames::default());
         }
         places.task = places.task.wrapping_add(1);
-        places.places[key] = HeldFrames {
+        places.places[key] = PlaceFrames {
             task: places.task,
-            ..HeldFrames::default()
+            ..PlaceFrames::default()
         };
     }
 
@@ -68,9 +68,10 @@ impl SentFrames {
     pub(super) fn take_due(&self, is_blocked: bool) -> Vec<usize> {
         let places = &mut *self.0.borrow_mut();
         let mut due = std::mem::take(&mut places.released);
+        // Most frames were written at once, and their tasks have nothing to wait for.
         let held = &places.places;
         for key in places.given.drain(..) {
-            if let Some(HeldFrames { bytes: 1.., .. }) = held.get(key) {
+            if let Some(PlaceFrames { bytes: 1.., .. }) = held.get(key) {
                 due.push(key);
             }
         }
@@ -89,9 +90,9 @@ impl SentFrames {
     pub(super) fn forget_places(&self) {
         let places = &mut *self.0.borrow_mut();
         // Frames that are still held name places that are gone.
-        *places = Places {
+        *places = FrameCounts {
             task: places.task,
-            ..Places::default()
+            ..FrameCounts::default()
         };
     }
 
@@ -99,6 +100,7 @@ impl SentFrames {
     fn dropped(&self, frame: &SentFrame) {
         let places = &mut *self.0.borrow_mut();
         if let Some(place) = places.places.get_mut(frame.key)
+            // A frame of an earlier task may be held for longer than its place.
             && place.task == frame.task
         {
             place.bytes -= frame.bytes.len();

@@ -93,6 +93,7 @@ impl Upgrade {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
                 headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
                 headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+                // The connection is handed over once the answer is written.
                 tokio::spawn(async move {
                     match upgrade.await {
                         Ok(upgraded) => serve(open(TokioIo::new(upgraded), config).await).await,
@@ -104,6 +105,7 @@ impl Upgrade {
                 let received = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
                 let (sent, written) = duplex(WAITING_BYTES);
                 *response.body_mut() = Body::from_stream(ReaderStream::new(written));
+                // The task of the request carries both bodies, and has to go on meanwhile.
                 tokio::spawn(async move { serve(open(join(received, sent), config).await).await });
             }
         }
@@ -118,6 +120,7 @@ async fn open(carrier: impl Carrier + 'static, config: WebSocketConfig) -> WebSo
 
 /// Returns true if a header has a token among those of its list.
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    // A list may have other tokens, and may be sent as several headers.
     let values = headers.get_all(name).into_iter();
     let mut texts = values.filter_map(|value| value.to_str().ok());
     texts.any(|text| {
