@@ -78,6 +78,48 @@ async fn half_open_request_ends_in_time() {
 }
 
 #[tokio::test]
+async fn body_that_its_client_breaks_off_changes_nothing() {
+    let server = Server::start().await;
+    let mut raw = RawFrames::connect(server.address).await;
+    let block = headers("PUT", &resource_path(A), &[("content-type", "text/plain")]);
+    let reasons = [
+        h2::Reason::NO_ERROR,
+        h2::Reason::CANCEL,
+        h2::Reason::INTERNAL_ERROR,
+    ];
+    for (stream, reason) in (1..).step_by(2).zip(reasons) {
+        raw.write(&frame(HEADERS, END_HEADERS, stream, &block))
+            .await
+            .unwrap();
+        raw.write(&frame(DATA, 0, stream, b"half")).await.unwrap();
+        // The request is handed to the service before its client resets it.
+        assert!(raw.is_answered().await);
+        let reset = frame(RST_STREAM, 0, stream, &u32::from(reason).to_be_bytes());
+        raw.write(&reset).await.unwrap();
+        assert!(raw.is_answered().await);
+    }
+    let client = Http2Client::connect(server.address).await;
+    until_measured(&server, "tidings_http2_streams 0\n").await;
+    let read = Request::new("GET", resource_path(A));
+    assert_eq!(client.send(&read).await.0, 404);
+}
+
+#[tokio::test]
+async fn answer_whose_end_its_client_does_not_take_is_reset() {
+    let server = Server::with("[http]\nwrite_timeout = \"1s\"\n").await;
+    let mut closed = Builder::new();
+    closed.initial_window_size(0);
+    let client = Http2Client::with(server.address, &closed).await;
+    let (head, _) = Request::new("GET", "/healthz").for_http2(server.address);
+    let mut sender = client.sender.clone().ready().await.unwrap();
+    let (answer, _) = sender.send_request(head, true).unwrap();
+    let mut body = within("an answer", answer).await.unwrap().into_body();
+    let ended = within("a reset", body.data()).await.unwrap();
+    assert_eq!(ended.unwrap_err().reason(), Some(h2::Reason::CANCEL));
+    until_counted(&server, "http.write_timeout", 1).await;
+}
+
+#[tokio::test]
 async fn rest_of_a_refused_request_needs_a_place() {
     let server = Server::with("[http]\nh2_requests_max = 1\n").await;
     let client = Http2Client::connect(server.address).await;
