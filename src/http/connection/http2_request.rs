@@ -54,8 +54,8 @@ impl<S: RequestService> Http2Request<S> {
 
     /// Polls the library's part of the request.
     fn poll_library(&mut self, place: &FramePlace<'_>, cx: &mut Context<'_>) -> Poll<TaskEnd> {
-        if let Part::Answer(answering) = &mut self.part {
-            match ready!(answering.poll(&mut self.state, cx)) {
+        if let Part::Answer(awaited) = &mut self.part {
+            match ready!(awaited.poll(&mut self.state, cx)) {
                 // The future of the service ends here, since it may hold more than a stream needs.
                 Some(body) => self.part = Part::Body(body),
                 None => return Poll::Ready(TaskEnd::Done),

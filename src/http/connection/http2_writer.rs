@@ -97,6 +97,7 @@ where
                         debug!(%error, "the trailers of an answer could not be sent");
                     }
                     self.is_ended = true;
+                    place.wait();
                     break;
                 }
                 Err(error) => {

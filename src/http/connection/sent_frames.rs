@@ -214,6 +214,8 @@ impl Drop for SentFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
 
     const TEXT: FrameBytes = FrameBytes::Body(Bytes::from_static(b"text"));
 
@@ -257,5 +259,65 @@ mod tests {
         assert_eq!(frames.place(0).held(), 4);
         drop(new);
         assert_eq!(frames.take_due(false), [0]);
+    }
+
+    /// A step of a connection, at one of three places.
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Begin(usize),
+        Send(usize),
+        Wait(usize),
+        /// The library drops the oldest frame.
+        Drop,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            1 => (0..3_usize).prop_map(Step::Begin),
+            4 => (0..3_usize).prop_map(Step::Send),
+            2 => (0..3_usize).prop_map(Step::Wait),
+            4 => Just(Step::Drop),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_of_a_task_are_those_of_its_frames(steps in prop::collection::vec(step(), 0..60)) {
+            let frames = Rc::<SentFrames>::default();
+            (0..3).for_each(|key| frames.begin(key));
+            let mut tasks = [0; 3];
+            let mut held = VecDeque::new();
+            let mut waits = [false; 3];
+            let mut released = [false; 3];
+            for step in steps {
+                match step {
+                    Step::Begin(key) => {
+                        frames.begin(key);
+                        tasks[key] += 1;
+                        waits[key] = false;
+                    }
+                    Step::Send(key) => held.push_back((key, tasks[key], frames.place(key).frame(TEXT))),
+                    Step::Wait(key) => {
+                        frames.place(key).wait();
+                        waits[key] = true;
+                    }
+                    Step::Drop => {
+                        if let Some((key, task, frame)) = held.pop_front() {
+                            drop(frame);
+                            released[key] |= task == tasks[key] && std::mem::take(&mut waits[key]);
+                        }
+                    }
+                }
+                for (key, task) in tasks.iter().enumerate() {
+                    let own = held.iter().filter(|(of, by, _)| of == &key && by == task);
+                    prop_assert_eq!(frames.place(key).held(), own.count() * TEXT.len());
+                }
+            }
+            let due = frames.take_due(false);
+            for (key, was_released) in released.iter().enumerate() {
+                let is_held = frames.place(key).held() > 0;
+                prop_assert_eq!(due.contains(&key), *was_released || is_held, "{}", key);
+            }
+        }
     }
 }
