@@ -1,11 +1,11 @@
 //! One HTTP connection, on the thread of its shard.
 //!
-//! Its protocol is agreed on by TLS, or told by its first bytes ([`first_bytes`]). Each is spoken by the HTTP
+//! Its protocol is agreed on by TLS, or told by its first bytes ([`first_bytes`]). Each is spoken by a
 //! library, and has its own task of the connection:
 //!
 //! - [`http1`]: one request after the other. A stream leaves the library once its head is written, and a
 //!   WebSocket takes the whole connection along.
-//! - [`http2`]: many requests at once, each a stream of the protocol ([`http2_streams`]) with a task that the
+//! - [`http2`]: many requests at once, each a stream of the protocol ([`http2_request`]) with a task that the
 //!   task of the connection polls ([`request_tasks`]).
 //!
 //! The service cannot tell them apart: a request has the same extensions, and an answer counts the same.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 const INLINE_MAX: usize = 24;
 
 /// An id, as its client wrote it: a number or a string of JSON.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct ListenId(SmallVec<[u8; INLINE_MAX]>);
 
 impl ListenId {

@@ -34,7 +34,6 @@ use super::sent_frames::SentFrame;
 use super::short_turns::ShortTurns;
 use super::turn_queue::RowPlace;
 use super::{ConnectionParts, ConnectionPermit, Peer};
-use crate::config::HttpConfig;
 use crate::http::incoming::{Http2Incoming, Incoming};
 use crate::http::server::RequestService;
 use crate::http::stream_handover::StreamHandover;
@@ -70,36 +69,32 @@ where
     let mut closing = context.closing.clone();
     let mut connection = ServedConnection::new(stream, streams.clone(), parts);
     let mut idle = std::pin::pin!(sleep_until(Instant::now() + config.header_timeout));
-    let mut says_goodbye = false;
     let end = loop {
         tokio::select! {
             end = poll_fn(|cx| connection.poll(cx)) => break end,
-            _ = closing.wait_for(|closing| *closing), if !says_goodbye => {
+            _ = closing.wait_for(|closing| *closing), if !connection.library.is_closing() => {
                 // Requests that are being answered are finished; open streams stay until the bus ends them.
                 connection.library.close();
-                says_goodbye = true;
             }
             () = &mut idle => match streams.look_again(config.header_timeout) {
                 Some(later) => idle.as_mut().reset(later),
-                None if says_goodbye || streams.requests() == 0 => break End::Idle,
+                None if connection.library.is_closing() || streams.requests() == 0 => break End::Idle,
                 None => {
                     metrics::limit_reached(Limit::HeaderTimeout);
                     connection.library.close();
-                    says_goodbye = true;
                     // The last frame of an answer may wait for its window.
                     idle.as_mut().reset(Instant::now() + config.write_timeout);
                 }
             }
         }
     };
-    note_end(&end, says_goodbye);
+    note_end(&end, connection.library.is_closing());
 }
 
 /// The parts of a connection.
 struct ServedConnection<S: RequestService, T> {
     library: Library<Http2Io<WriteDeadline<Prefixed<T>>>>,
     service: Http2Service<S>,
-    config: Arc<HttpConfig>,
     streams: Rc<Http2Streams>,
     tasks: RequestTasks,
     reads: ReadTurns,
@@ -130,14 +125,13 @@ where
         let (wakes, waker) = OwnWakes::new();
         let reads = ReadTurns::new();
         ServedConnection {
-            library: Library::new(Http2Io::new(stream, reads.clone()), &context.config),
             service: Http2Service {
                 service: Rc::new(RefCell::new(context.service)),
                 peer,
                 permit,
                 body_timeout: context.config.body_timeout,
             },
-            config: context.config,
+            library: Library::new(Http2Io::new(stream, reads.clone()), context.config),
             streams,
             tasks: RequestTasks::new(),
             reads,
@@ -234,7 +228,7 @@ where
     /// Has the library read and write, and begins the requests that have come.
     fn poll_library(&mut self, cx: &mut Context<'_>) -> Poll<LibraryEnd> {
         let end = loop {
-            match self.library.poll(&self.config, cx) {
+            match self.library.poll(cx) {
                 Poll::Ready(Ok((request, respond))) => {
                     let task = self.service.begin(request, respond, &self.streams);
                     self.tasks.begin(Box::new(task));

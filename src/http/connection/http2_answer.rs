@@ -112,18 +112,9 @@ impl<S: RequestService> Http2Answer<S> {
         state: &mut RequestState,
         cx: &mut Context<'_>,
     ) -> Poll<Response<AnswerBody<S::Body>>> {
-        let (mut head, mut body) = ready!(self.poll_response(state, cx)).into_parts();
-        state.answered(self.path, head.status);
-        if self.is_head {
-            if let Some(length) = body.length()
-                && length > 0
-                && !head.headers.contains_key(header::CONTENT_LENGTH)
-            {
-                head.headers.insert(header::CONTENT_LENGTH, length.into());
-            }
-            body.leave_out();
-        }
-        Poll::Ready(Response::from_parts(head, body))
+        let response = ready!(self.poll_response(state, cx));
+        state.answered(self.path, response.status());
+        Poll::Ready(response)
     }
 
     /// Calls the service once, and polls it for the response.

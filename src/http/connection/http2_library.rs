@@ -1,6 +1,7 @@
 //! The library as the server of one HTTP/2 connection: from the first frames of the client to the end.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use ::http::Request;
@@ -61,6 +62,7 @@ impl LibraryEnd {
 /// The library over `T`.
 pub(super) struct Library<T> {
     stage: LibraryStage<T>,
+    config: Arc<HttpConfig>,
     /// True once no further requests are accepted.
     is_closing: bool,
 }
@@ -73,7 +75,7 @@ enum LibraryStage<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Library<T> {
-    pub(super) fn new(socket: T, config: &HttpConfig) -> Library<T> {
+    pub(super) fn new(socket: T, config: Arc<HttpConfig>) -> Library<T> {
         let bounded = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut builder = Builder::new();
         builder
@@ -86,16 +88,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Library<T> {
             .enable_connect_protocol();
         Library {
             stage: LibraryStage::Handshake(builder.handshake(socket)),
+            config,
             is_closing: false,
         }
     }
 
     /// Reads and writes frames. Ready with the next request, or at the end.
-    pub(super) fn poll(
-        &mut self,
-        config: &HttpConfig,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Accepted, LibraryEnd>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Accepted, LibraryEnd>> {
         let (connection, pings) = loop {
             match &mut self.stage {
                 LibraryStage::Serving(connection, pings) => break (connection, pings),
@@ -104,7 +103,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Library<T> {
                     if self.is_closing {
                         connection.graceful_shutdown();
                     }
-                    let pings = connection.ping_pong().map(|pings| Pings::new(pings, config));
+                    let pings = connection
+                        .ping_pong()
+                        .map(|pings| Pings::new(pings, &self.config));
                     self.stage = LibraryStage::Serving(connection, pings);
                 }
             }
@@ -122,6 +123,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Library<T> {
             pings.note_heard();
         }
         Poll::Ready(accepted.map_err(LibraryEnd::Failed))
+    }
+
+    /// Returns true once no further requests are accepted.
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing
     }
 
     /// Accepts no further requests, and ends after those that are under way.

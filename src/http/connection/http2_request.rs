@@ -99,8 +99,11 @@ impl<S: RequestService> AwaitedAnswer<S> {
     }
 
     fn send_head(&mut self, response: Response<AnswerBody<S::Body>>) -> Option<BodyWriter<S::Body>> {
-        let (mut head, body) = response.into_parts();
+        let (mut head, mut body) = response.into_parts();
         set_connection_headers(&mut head.headers, &body);
+        if self.answer.is_head {
+            body.leave_out();
+        }
         let is_end = body.is_end();
         match self.respond.send_response(Response::from_parts(head, ()), is_end) {
             Ok(sender) => (!is_end).then(|| BodyWriter::new(body, sender)),

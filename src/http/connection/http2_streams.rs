@@ -250,6 +250,6 @@ impl Drop for RequestState {
 pub(super) enum TaskEnd {
     /// The library has the whole answer, or its client is gone.
     Done,
-    /// The client takes nothing, so the stream is reset when the task is dropped.
+    /// The client takes nothing, and the stream was reset.
     Reset,
 }

@@ -75,8 +75,7 @@ where
             // Before the source is asked, which gives nothing to a blocked stream.
             state.progress().took(0);
         }
-        ready!(self.poll_frames(state, place, cx));
-        Poll::Ready(TaskEnd::Done)
+        self.poll_frames(state, place, cx).map(|()| TaskEnd::Done)
     }
 
     /// Gives the library frames of the source while it takes them. Ready when there is nothing to wait for.

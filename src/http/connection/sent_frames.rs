@@ -46,13 +46,13 @@ struct PlaceFrames {
 impl SentFrames {
     /// Begins a task at a place.
     pub(super) fn begin(&self, key: usize) {
-        let places = &mut *self.0.borrow_mut();
-        if places.places.len() <= key {
-            places.places.resize(key + 1, PlaceFrames::default());
+        let counts = &mut *self.0.borrow_mut();
+        if counts.places.len() <= key {
+            counts.places.resize(key + 1, PlaceFrames::default());
         }
-        places.task = places.task.wrapping_add(1);
-        places.places[key] = PlaceFrames {
-            task: places.task,
+        counts.task = counts.task.wrapping_add(1);
+        counts.places[key] = PlaceFrames {
+            task: counts.task,
             ..PlaceFrames::default()
         };
     }
@@ -66,18 +66,18 @@ impl SentFrames {
     /// it still holds, and those that wait for what has come. While the socket is blocked, those that wait
     /// for it go on waiting.
     pub(super) fn take_due(&self, is_blocked: bool) -> Vec<usize> {
-        let places = &mut *self.0.borrow_mut();
-        let mut due = std::mem::take(&mut places.released);
+        let counts = &mut *self.0.borrow_mut();
+        let mut due = std::mem::take(&mut counts.released);
         // Most frames were written at once, and their tasks have nothing to wait for.
-        let held = &places.places;
-        for key in places.given.drain(..) {
+        let held = &counts.places;
+        for key in counts.given.drain(..) {
             if let Some(PlaceFrames { bytes: 1.., .. }) = held.get(key) {
                 due.push(key);
             }
         }
         if !is_blocked {
-            for key in places.blocked.drain(..) {
-                if let Some(place) = places.places.get_mut(key) {
+            for key in counts.blocked.drain(..) {
+                if let Some(place) = counts.places.get_mut(key) {
                     place.waits_for_socket = false;
                     due.push(key);
                 }
@@ -88,24 +88,24 @@ impl SentFrames {
 
     /// Forgets the places of tasks that have all ended.
     pub(super) fn forget_places(&self) {
-        let places = &mut *self.0.borrow_mut();
+        let counts = &mut *self.0.borrow_mut();
         // Frames that are still held name places that are gone.
-        *places = FrameCounts {
-            task: places.task,
+        *counts = FrameCounts {
+            task: counts.task,
             ..FrameCounts::default()
         };
     }
 
     /// Notes that the library has dropped a frame.
     fn dropped(&self, frame: &SentFrame) {
-        let places = &mut *self.0.borrow_mut();
-        if let Some(place) = places.places.get_mut(frame.key)
+        let counts = &mut *self.0.borrow_mut();
+        if let Some(place) = counts.places.get_mut(frame.key)
             // A frame of an earlier task may be held for longer than its place.
             && place.task == frame.task
         {
             place.bytes -= frame.bytes.len();
             if std::mem::take(&mut place.waits) {
-                places.released.push(frame.key);
+                counts.released.push(frame.key);
             }
         }
     }
@@ -125,12 +125,12 @@ impl FramePlace<'_> {
 
     /// Makes a frame, which the library holds until it drops it.
     pub(super) fn frame(&self, bytes: FrameBytes) -> SentFrame {
-        let places = &mut *self.frames.0.borrow_mut();
-        let place = &mut places.places[self.key];
+        let counts = &mut *self.frames.0.borrow_mut();
+        let place = &mut counts.places[self.key];
         let length = bytes.len();
         place.bytes += length;
         if length > 0 {
-            places.given.push(self.key);
+            counts.given.push(self.key);
         }
         SentFrame {
             bytes,
@@ -148,10 +148,10 @@ impl FramePlace<'_> {
 
     /// Has the task polled when the socket takes bytes again.
     pub(super) fn wait_for_socket(&self) {
-        let places = &mut *self.frames.0.borrow_mut();
+        let counts = &mut *self.frames.0.borrow_mut();
         // Once, however often it is polled meanwhile.
-        if !std::mem::replace(&mut places.places[self.key].waits_for_socket, true) {
-            places.blocked.push(self.key);
+        if !std::mem::replace(&mut counts.places[self.key].waits_for_socket, true) {
+            counts.blocked.push(self.key);
         }
     }
 }
