@@ -19,12 +19,13 @@ use ::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use h2::RecvStream;
 use h2::server::SendResponse;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
 use super::first_bytes::Prefixed;
 use super::http2_answer::{Answering, Http2Answer};
-use super::http2_io::{Http2Io, ReadRests, ReadTurns};
+use super::http2_io::{Http2Io, ReadRests, ReadTurns, Socket};
 use super::http2_library::{Library, LibraryEnd};
 use super::http2_request::Http2Request;
 use super::http2_streams::Http2Streams;
@@ -34,11 +35,17 @@ use super::sent_frames::SentFrame;
 use super::short_turns::ShortTurns;
 use super::turn_queue::RowPlace;
 use super::{ConnectionParts, ConnectionPermit, Peer};
+use crate::config::HttpConfig;
 use crate::http::incoming::{Http2Incoming, Incoming};
 use crate::http::server::RequestService;
 use crate::http::stream_handover::StreamHandover;
 use crate::http::write_deadline::WriteDeadline;
 use crate::metrics::{self, Limit, Path};
+
+/// The time after which a connection is closed that has ended for a fault of its client, and is read no more.
+/// A client that floods the service over and over spends it before each new connection. It is short, since
+/// other clients of a proxy learn only then that their streams on this connection have ended.
+const FAULT_PAUSE: Duration = Duration::from_millis(500);
 
 /// The reason for which a connection ended.
 enum End {
@@ -48,6 +55,17 @@ enum End {
     Idle,
     /// The client has reset too many requests before they were answered.
     Flood,
+}
+
+impl End {
+    /// Returns true if the service has ended the connection for a fault of its client, and has told it.
+    fn is_fault(&self) -> bool {
+        match self {
+            End::Library(end) => end.is_fault(),
+            End::Flood => true,
+            End::Idle => false,
+        }
+    }
 }
 
 /// Carries a connection: its requests, and the streams and WebSockets that answer them.
@@ -67,7 +85,9 @@ where
         &config,
     );
     let mut closing = context.closing.clone();
-    let mut connection = ServedConnection::new(stream, streams.clone(), parts);
+    let permit = parts.permit.clone();
+    let socket = Socket::new(stream);
+    let mut connection = ServedConnection::new(&socket, streams.clone(), parts);
     let mut idle = std::pin::pin!(sleep_until(Instant::now() + config.header_timeout));
     let end = loop {
         tokio::select! {
@@ -89,6 +109,34 @@ where
         }
     };
     note_end(&end, connection.library.is_closing());
+    // First its requests, which then hold nothing while the socket stays.
+    drop(connection);
+    close(socket, &end, &config, closing).await;
+    // A connection that is not closed yet is one of those that the server allows.
+    drop(permit);
+}
+
+/// Closes the socket of a connection that has ended.
+async fn close<T>(socket: Socket<T>, end: &End, config: &HttpConfig, mut closing: watch::Receiver<bool>)
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    match end {
+        End::Library(LibraryEnd::Done) => {
+            // TLS has a last message, which a client may not take.
+            let shut_down = timeout(config.write_timeout, socket.shut_down());
+            if !matches!(shut_down.await, Ok(Ok(()))) {
+                debug!("the client of an HTTP/2 connection was gone before its end");
+            }
+        }
+        end if end.is_fault() => {
+            tokio::select! {
+                () = sleep(FAULT_PAUSE) => {}
+                _ = closing.wait_for(|closing| *closing) => {}
+            }
+        }
+        End::Library(_) | End::Idle | End::Flood => {}
+    }
 }
 
 /// The parts of a connection.
@@ -113,7 +161,7 @@ where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     fn new(
-        stream: WriteDeadline<Prefixed<T>>,
+        socket: &Socket<WriteDeadline<Prefixed<T>>>,
         streams: Rc<Http2Streams>,
         parts: ConnectionParts<S>,
     ) -> ServedConnection<S, T> {
@@ -131,7 +179,7 @@ where
                 permit,
                 body_timeout: context.config.body_timeout,
             },
-            library: Library::new(Http2Io::new(stream, reads.clone()), context.config),
+            library: Library::new(socket.for_library(reads.clone()), context.config),
             streams,
             tasks: RequestTasks::new(),
             reads,

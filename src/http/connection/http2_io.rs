@@ -4,14 +4,15 @@
 //! A client that floods a connection with frames, or opens its windows byte by byte, always has more to read.
 //! The library reads until nothing is left, and would keep the other connections of the thread waiting.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::metrics::{self, Limit};
@@ -114,19 +115,35 @@ impl ReadRests {
     }
 }
 
-/// The socket.
+/// The socket of a connection, which its owner keeps when the library drops it.
 #[derive(Debug)]
-pub(super) struct Http2Io<T> {
-    /// Its limit is that of the next read.
-    inner: Take<T>,
-    turns: ReadTurns,
+pub(super) struct Socket<T>(Rc<RefCell<T>>);
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Socket<T> {
+    pub(super) fn new(stream: T) -> Socket<T> {
+        Socket(Rc::new(RefCell::new(stream)))
+    }
+
+    /// Returns the socket as the library sees it.
+    pub(super) fn for_library(&self, turns: ReadTurns) -> Http2Io<T> {
+        Http2Io {
+            socket: self.0.clone(),
+            turns,
+        }
+    }
+
+    /// Ends the side of the service.
+    pub(super) async fn shut_down(self) -> io::Result<()> {
+        poll_fn(|cx| Pin::new(&mut *self.0.borrow_mut()).poll_shutdown(cx)).await
+    }
 }
 
-impl<T: AsyncRead> Http2Io<T> {
-    pub(super) fn new(inner: T, turns: ReadTurns) -> Http2Io<T> {
-        let inner = inner.take(READ_BYTES_MIN);
-        Http2Io { inner, turns }
-    }
+/// The socket, as the library sees it.
+#[derive(Debug)]
+pub(super) struct Http2Io<T> {
+    /// Borrowed for single calls, so never twice at once.
+    socket: Rc<RefCell<T>>,
+    turns: ReadTurns,
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Http2Io<T> {
@@ -135,27 +152,26 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http2Io<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream = self.get_mut();
-        match stream.turns.0.get() {
+        match self.turns.0.get() {
             Reading::Until(end, bytes) if Instant::now() < end => {
                 let next = Reading::Until(end, (2 * bytes).min(READ_BYTES_MAX));
-                stream.turns.0.set(next);
-                stream.inner.set_limit(bytes);
-                Pin::new(&mut stream.inner).poll_read(cx, buffer)
+                self.turns.0.set(next);
+                let mut socket = self.socket.borrow_mut();
+                Pin::new(&mut (&mut *socket).take(bytes)).poll_read(cx, buffer)
             }
             // The task is polled again in its next turn.
             Reading::Later => Poll::Pending,
             _ => {
-                stream.turns.0.set(Reading::Interrupted);
+                self.turns.0.set(Reading::Interrupted);
                 Poll::Pending
             }
         }
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Http2Io<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(self.get_mut().inner.get_mut()).poll_write(cx, bytes)
+        Pin::new(&mut *self.socket.borrow_mut()).poll_write(cx, bytes)
     }
 
     /// The library then joins frames of up to 1 KiB, and the notices of many streams leave in one write.
@@ -164,11 +180,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<T> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.get_mut().inner.get_mut()).poll_flush(cx)
+        Pin::new(&mut *self.socket.borrow_mut()).poll_flush(cx)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.get_mut().inner.get_mut()).poll_shutdown(cx)
+    /// Has no effect: when the library is at its end, the owner of the socket says when that is closed.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -183,7 +200,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(100);
         far.write_all(&[0; 20]).await.unwrap();
         let turns = ReadTurns::new();
-        let mut socket = Http2Io::new(near, turns.clone());
+        let mut socket = Socket::new(near).for_library(turns.clone());
         let mut read = || {
             let mut cx = Context::from_waker(Waker::noop());
             let mut room = [0; 10];

@@ -37,12 +37,18 @@ pub(super) enum LibraryEnd {
 }
 
 impl LibraryEnd {
+    /// Returns true if the library ended a connection for a fault of its client, and has told it.
+    pub(super) fn is_fault(&self) -> bool {
+        match self {
+            LibraryEnd::Failed(error) => error.is_library(),
+            LibraryEnd::Done | LibraryEnd::NoAnswer => false,
+        }
+    }
+
     /// Returns true if the library ended a connection for what its client asked of it.
     pub(super) fn is_flood(&self) -> bool {
         match self {
-            LibraryEnd::Failed(error) => {
-                error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
-            }
+            LibraryEnd::Failed(error) => self.is_fault() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM),
             _ => false,
         }
     }

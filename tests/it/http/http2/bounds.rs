@@ -1,7 +1,7 @@
 //! The bounds of HTTP/2: limits, time-outs, and floods, each of which ends one request or one connection.
 
 use std::future::poll_fn;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::Builder;
@@ -327,6 +327,26 @@ async fn rapid_resets_end_the_connection() {
     }
     until_counted(&server, "HTTP/2 flood", 1).await;
     server.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn connection_ended_for_a_fault_is_closed_later() {
+    let server = Server::start().await;
+    let mut raw = RawFrames::connect(server.address).await;
+    let wide = 0x7fff_ffff_u32.to_be_bytes();
+    raw.write(&frame(WINDOW_UPDATE, 0, 0, &wide)).await.unwrap();
+    let told = raw.next_of(GOAWAY).await.unwrap();
+    assert_eq!(error_code(&told.payload), 3, "FLOW_CONTROL_ERROR");
+    // It has ended, but keeps its place among the connections, so that its client is not at once back.
+    until_measured(&server, "tidings_http2_connections 1\n").await;
+    let begin = Instant::now();
+    assert!(raw.next().await.is_none(), "no frame after it");
+    assert!(
+        begin.elapsed() > Duration::from_millis(250),
+        "{:?}",
+        begin.elapsed()
+    );
+    until_measured(&server, "tidings_http2_connections 0\n").await;
 }
 
 #[tokio::test]
