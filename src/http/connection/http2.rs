@@ -36,7 +36,7 @@ use super::short_turns::ShortTurns;
 use super::turn_queue::RowPlace;
 use super::{ConnectionParts, ConnectionPermit, Peer};
 use crate::config::HttpConfig;
-use crate::http::incoming::{Http2Incoming, Incoming};
+use crate::http::incoming::{Http2Incoming, Incoming, told_length};
 use crate::http::server::RequestService;
 use crate::http::stream_handover::StreamHandover;
 use crate::http::write_deadline::WriteDeadline;
@@ -372,11 +372,6 @@ impl<S: RequestService> Http2Service<S> {
         };
         Http2Request::new(answer, respond, state)
     }
-}
-
-/// Returns the length of a body that its head tells. The library has refused a request with another body.
-fn told_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Puts the name that the client called into the `Host` header, where HTTP/1.1 has it, unless the client sent

@@ -6,11 +6,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ::http::{HeaderMap, header};
+use ::http::HeaderMap;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body;
 
 use super::SharedLimits;
+use crate::http::incoming::told_length;
 use crate::metrics::{self, Limit};
 
 /// The bytes of the bodies that are in flight, over all connections.
@@ -127,7 +128,7 @@ impl SharedLimits {
         B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
         // Before the body is read: a client that announces too much is refused without a transfer.
-        if announced_len(headers) > bytes_max as u64 {
+        if told_length(headers) > Some(bytes_max as u64) {
             return Err(BodyFault::TooLarge);
         }
         let timeout = self.shared.body_timeout;
@@ -183,15 +184,6 @@ impl SharedLimits {
             place,
         })
     }
-}
-
-/// Returns the announced length of a body; 0 if none is announced.
-fn announced_len(headers: &HeaderMap) -> u64 {
-    let Some(value) = headers.get(header::CONTENT_LENGTH) else {
-        return 0;
-    };
-    // The HTTP library has refused lengths that are no numbers.
-    value.to_str().unwrap_or_default().parse().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -265,7 +257,7 @@ mod tests {
             Err(BodyFault::TooLarge)
         ));
         let mut announced = HeaderMap::new();
-        announced.insert(header::CONTENT_LENGTH, "6".parse().unwrap());
+        announced.insert(::http::header::CONTENT_LENGTH, "6".parse().unwrap());
         let received = limits.receive(&announced, endless(&[]), 5).await;
         assert!(matches!(received, Err(BodyFault::TooLarge)));
     }
