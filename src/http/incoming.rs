@@ -4,7 +4,6 @@ use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use ::http::{HeaderMap, header};
 use bytes::Bytes;
 use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
@@ -51,12 +50,6 @@ impl Body for Incoming {
             },
         }
     }
-}
-
-/// Returns the length of a body that its head tells. The libraries have refused lengths that are no numbers,
-/// and HTTP/2 ends a request with another body.
-pub(super) fn told_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// A body in the frames of HTTP/2.

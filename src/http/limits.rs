@@ -21,6 +21,8 @@ use tidings_actors::{ResourceUri, SubscribeError, SubscriptionAllowance};
 use bodies::Bodies;
 pub(crate) use bodies::BodyFault;
 #[cfg(feature = "service")]
+pub(super) use bodies::told_length;
+#[cfg(feature = "service")]
 pub(crate) use bodies::{BytesPlace, ReceivedBody};
 pub(crate) use counted::Counted;
 use elsewhere::Elsewhere;
