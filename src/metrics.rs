@@ -96,6 +96,8 @@ metric_table! {
         "Gaps reported to streams that were further behind than the history reaches.";
     describe_counter EVENTS_LOST = "tidings_events_lost_total",
         "Events missing from the history itself, which is reported to every stream.";
+    describe_counter EVENTS_REPLACED = "tidings_events_replaced_total",
+        "Older events that newer ones of their resource replaced in the log before this node heard them.";
     describe_counter EVENTS_RESUMED = "tidings_events_resumed_total",
         "Streams that came back, by whether the history still held everything they missed.";
     describe_counter NOTICE_BODIES = "tidings_notice_bodies_total",

@@ -74,6 +74,8 @@ struct PlacedChange<'a> {
     subscribable: bool,
     /// The time of admission.
     at: Instant,
+    /// The older changes that this one has replaced unheard.
+    replaced: u64,
     /// True if subscribers that know the version are told of it again.
     repeats: bool,
 }
@@ -212,6 +214,7 @@ impl EtagActor {
             uri: &decision.uri,
             subscribable: decision.subscribable,
             at,
+            replaced: 0,
             repeats: false,
         };
         let stamped = cause.map(|cause| self.place(&placed, etag, cause));
@@ -251,6 +254,7 @@ impl EtagActor {
                 uri: &uri,
                 subscribable: true,
                 at: Instant::now(),
+                replaced: 0,
                 repeats: false,
             };
             let stamped = self.place(&placed, etag, Cause::Removed);
@@ -311,6 +315,7 @@ impl EtagActor {
             position,
             subscribable: change.subscribable,
             at: change.at,
+            replaced: change.replaced,
             traced: self.tracer.wants(uri, position),
             repeats: change.repeats,
         };

@@ -5,9 +5,9 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, counter, gauge};
 
 use super::{
-    EVENTS_GAPS, EVENTS_LOST, EVENTS_RESUMED, EVENTS_STREAMS, EVENTS_WRITTEN, HandshakeFailure,
-    NOTICE_BODIES, NoticeBody, TLS_EXPIRY, TLS_HANDSHAKES, TLS_LIST_EXPIRY, TLS_RELOADS, WS_CLOSED,
-    WS_CONNECTIONS, WS_REQUESTS, WS_WRITTEN, describe,
+    EVENTS_GAPS, EVENTS_LOST, EVENTS_REPLACED, EVENTS_RESUMED, EVENTS_STREAMS, EVENTS_WRITTEN,
+    HandshakeFailure, NOTICE_BODIES, NoticeBody, TLS_EXPIRY, TLS_HANDSHAKES, TLS_LIST_EXPIRY, TLS_RELOADS,
+    WS_CLOSED, WS_CONNECTIONS, WS_REQUESTS, WS_WRITTEN, describe,
 };
 
 /// The close codes that the service sends on a WebSocket.
@@ -98,6 +98,8 @@ pub(crate) struct EventsMetrics {
     pub(crate) gaps: Counter,
     /// Events that never reached the history.
     pub(crate) lost: Counter,
+    /// Older events that newer ones replaced in the log of the cluster before this node heard them.
+    pub(crate) replaced: Counter,
     complete: Counter,
     incomplete: Counter,
 }
@@ -111,6 +113,7 @@ impl EventsMetrics {
             written: counter!(EVENTS_WRITTEN),
             gaps: counter!(EVENTS_GAPS),
             lost: counter!(EVENTS_LOST),
+            replaced: counter!(EVENTS_REPLACED),
             complete: counter!(EVENTS_RESUMED, "complete" => "true"),
             incomplete: counter!(EVENTS_RESUMED, "complete" => "false"),
         }

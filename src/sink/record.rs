@@ -29,6 +29,9 @@ pub(super) struct Record {
     pub(super) etag: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) position: Option<String>,
+    /// The older changes of the resource that this one has replaced in the log of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) replaced: Option<u64>,
     /// The number of deliveries that were lost before this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<u64>,
@@ -48,6 +51,7 @@ impl Record {
             uri: None,
             etag: None,
             position: None,
+            replaced: None,
             lost: None,
         };
         let mut at = now;
@@ -58,6 +62,7 @@ impl Record {
                 record.uri = Some(notice.uri.to_string());
                 record.etag = Some(notice.etag.to_string());
                 record.position = Some(notice.position.to_string());
+                record.replaced = (notice.replaced > 0).then_some(notice.replaced);
             }
             Delivery::List(_, position) => record.position = Some(position.to_string()),
             Delivery::Gap(gap) => {

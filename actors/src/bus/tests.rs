@@ -245,6 +245,29 @@ async fn change_of_another_node_is_told_once() {
 }
 
 #[tokio::test]
+async fn notice_counts_the_changes_that_it_replaced() {
+    let log = MemoryLog::new();
+    let [a, b] = [Node::start(&log), Node::start(&log)];
+    let first = a.put("demo://x", "1").await.unwrap();
+    b.until_etag("demo://x", first).await;
+    let (_session, mut reader) = b.subscribe(&["demo://x"]).await;
+    b.line.is_deaf.send_replace(true);
+    for text in ["2", "3", "4"] {
+        a.put("demo://x", text).await.unwrap();
+    }
+    b.line.is_deaf.send_replace(false);
+    let mut entries = Vec::new();
+    while entries.is_empty() {
+        reader.drain(&mut entries).await;
+    }
+    let told = entries.iter().map(|entry| match entry {
+        OutboxEntry::Updated(notice) => (notice.etag.version, notice.replaced),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [(4, 2)]);
+}
+
+#[tokio::test]
 async fn conditions_hold_over_nodes() {
     let log = MemoryLog::new();
     let [a, b] = [Node::start(&log), Node::start(&log)];

@@ -37,6 +37,9 @@ pub struct Notice {
     pub position: Position,
     /// The time at which its change was admitted to the bus.
     pub at: Instant,
+    /// The older changes of the resource that a shared log had replaced by this one before the bus heard
+    /// them; none is told. Always 0 without a shared log, and for a resource that the bus first hears of.
+    pub replaced: u64,
     /// True if an attached subscriber traces it.
     pub(crate) traced: bool,
     /// False if clients may not subscribe to the resource.
@@ -56,6 +59,7 @@ impl Notice {
             cause,
             position,
             at,
+            replaced: 0,
             traced: false,
             subscribable: true,
             repeats: false,
@@ -67,6 +71,7 @@ impl Notice {
     pub(crate) fn copy_for_shard(&self, uri: ResourceUri) -> Notice {
         // A shared notice would make the threads of all shards write to the same reference counts.
         let mut copy = Notice::new(uri, self.etag, self.cause, self.position, self.at);
+        copy.replaced = self.replaced;
         copy.traced = self.traced;
         copy.subscribable = self.subscribable;
         copy.repeats = self.repeats;

@@ -29,12 +29,19 @@ impl EtagActor {
             repeats,
         } = applied;
         let etag = line.etag;
+        // The versions of a resource have no holes, so those between the last one that was heard and this one
+        // were replaced in the log.
+        let replaced = match self.ledger.etag(&uri).version {
+            0 => 0,
+            heard => etag.version.saturating_sub(heard + 1),
+        };
         self.ledger.put(&uri, line);
         let position = self.ledger.position();
         let placed = PlacedChange {
             uri: &uri,
             subscribable,
             at,
+            replaced,
             repeats,
         };
         // A record whose etag is known says who owns the resource now, and is told to no subscriber.

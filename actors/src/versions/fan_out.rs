@@ -30,6 +30,8 @@ pub(super) struct StampedChange {
     pub(super) subscribable: bool,
     /// The time of admission.
     pub(super) at: Instant,
+    /// The older changes that this one has replaced unheard.
+    pub(super) replaced: u64,
     /// True if a tracer follows the notice.
     pub(super) traced: bool,
     /// True if subscribers that know the version are told of it again.
@@ -39,6 +41,7 @@ pub(super) struct StampedChange {
 impl StampedChange {
     pub(super) fn notice(&self) -> Notice {
         let mut notice = Notice::new(self.uri.clone(), self.etag, self.cause, self.position, self.at);
+        notice.replaced = self.replaced;
         notice.traced = self.traced;
         notice.repeats = self.repeats;
         notice.subscribable = self.subscribable;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::history::Resumption;
+use super::history::{Incomplete, Resumption};
 use crate::{ListKind, Notice, NoticeKind};
 
 /// A comment that keeps the connection alive.
@@ -26,7 +26,11 @@ pub(super) fn notice(notice: &Notice) -> Bytes {
     let kind = NoticeKind::from(notice.cause).name();
     let time = milliseconds(SystemTime::now(), notice.at.elapsed());
     let Notice {
-        uri, position, etag, ..
+        uri,
+        position,
+        etag,
+        replaced,
+        ..
     } = notice;
     let mut text = Vec::with_capacity(NOTICE_BYTES + uri.as_str().len());
     write_text(
@@ -34,10 +38,11 @@ pub(super) fn notice(notice: &Notice) -> Bytes {
         format_args!("id: {position}\nevent: {kind}\ndata: {{\"kind\":\"{kind}\",\"uri\":"),
     );
     serde_json::to_writer(&mut text, uri.as_str()).expect("a buffer that grows takes any text");
-    write_text(
-        &mut text,
-        format_args!(",\"etag\":\"{etag}\",\"time\":{time}{NOTICE_TAIL}"),
-    );
+    write_text(&mut text, format_args!(",\"etag\":\"{etag}\",\"time\":{time}"));
+    if *replaced > 0 {
+        write_text(&mut text, format_args!(",\"replaced\":{replaced}"));
+    }
+    text.extend_from_slice(NOTICE_TAIL.as_bytes());
     // A copy, because the history keeps the frame and must not keep the room that was left.
     Bytes::copy_from_slice(&text)
 }
@@ -58,10 +63,12 @@ pub(super) fn list(list: ListKind, id: impl fmt::Display) -> Bytes {
 
 /// Encodes a gap: `missed` events are missing, and the stream continues after `from`. None is for a client
 /// with rights: events that it may not see are among them, and their number is not told.
-pub(super) fn gap(missed: Option<u64>, from: impl fmt::Display) -> Bytes {
+pub(super) fn gap(missed: Option<u64>, reason: Incomplete, from: impl fmt::Display) -> Bytes {
     let missed = json!(missed);
+    let reason = reason.name();
     Bytes::from(format!(
-        "id: {from}\nevent: gap\ndata: {{\"missed\":{missed},\"from\":\"{from}\"}}\n\n"
+        "id: {from}\nevent: gap\n\
+         data: {{\"missed\":{missed},\"from\":\"{from}\",\"reason\":\"{reason}\"}}\n\n"
     ))
 }
 
@@ -113,7 +120,6 @@ fn milliseconds(now: SystemTime, ago: Duration) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::events::history::Incomplete;
     use crate::{Cause, Etag, Position, ResourceUri};
     use std::time::Instant;
 
@@ -145,8 +151,8 @@ mod tests {
     #[test]
     fn other_events_have_documented_text() {
         assert_eq!(
-            text(&gap(Some(7), AT)),
-            "id: a-3\nevent: gap\ndata: {\"missed\":7,\"from\":\"a-3\"}\n\n"
+            text(&gap(Some(7), Incomplete::Forgotten, AT)),
+            "id: a-3\nevent: gap\ndata: {\"missed\":7,\"from\":\"a-3\",\"reason\":\"forgotten\"}\n\n"
         );
         assert_eq!(
             text(&end("shutdown")),

@@ -1,7 +1,8 @@
 //! The bounded log of the newest events, as frames, in the order of the bus.
 //!
-//! The hub is offered every notice, and offsets grow by one per notice, so a hole between two offsets is a
-//! loss.
+//! The hub is offered every notice, and told of those that found no room, so a hole between two offsets is no
+//! loss: in the log of a cluster a newer record of a resource replaces those before, and its event counts
+//! them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ pub(super) struct Event {
 pub(super) enum Subject {
     Resource(NoticeKind, ResourceUri, Etag),
     List(NoticeKind),
-    /// Events that the hub itself did not receive. Every stream carries it.
-    Gap,
+    /// Events that the hub itself did not receive, and the reason. Every stream carries it.
+    Gap(Incomplete),
 }
 
 impl Event {
@@ -37,14 +38,14 @@ impl Event {
         match &self.subject {
             Subject::Resource(kind, uri, _) => filter.wants_kind(*kind) && filter.wants_uri(uri),
             Subject::List(kind) => filter.wants_kind(*kind),
-            Subject::Gap => true,
+            Subject::Gap(_) => true,
         }
     }
 
     fn cost(&self) -> usize {
         let uri = match &self.subject {
             Subject::Resource(_, uri, _) => uri.as_str().len(),
-            Subject::List(_) | Subject::Gap => 0,
+            Subject::List(_) | Subject::Gap(_) => 0,
         };
         self.frame.len() + uri + OVERHEAD
     }
@@ -198,16 +199,11 @@ impl History {
         self.floor.unwrap_or(self.last)
     }
 
-    /// Returns the number of events that are missing before an event at `position`. They must be added first,
-    /// as a loss ([`push_loss`](Self::push_loss)).
-    pub(super) fn missing_before(&self, position: Position) -> u64 {
-        match self.floor {
-            Some(_) => {
-                let changes = self.lineage.changes_between(self.last, position.offset);
-                changes.saturating_sub(1)
-            }
-            None => 0,
-        }
+    /// True if the log of the cluster has another history at `position` than at the newest event. The loss of
+    /// the events in between must be added first ([`push_loss`](Self::push_loss)).
+    pub(super) fn begins_another(&self, position: Position) -> bool {
+        let changes = self.lineage.changes_between(self.last, position.offset);
+        self.floor.is_some() && self.countable(changes).is_none()
     }
 
     /// Adds an event that comes after all others.
@@ -224,16 +220,11 @@ impl History {
         });
     }
 
-    /// Returns the position of the last of `lost` missing events after the newest.
-    pub(super) fn after_loss(&self, lost: u64) -> Position {
-        self.at(self.last + lost * self.lineage.offsets_per_change.max(1))
-    }
-
     /// Adds a loss of the events up to `position`.
-    pub(super) fn push_loss(&mut self, position: Position, frame: Bytes) {
+    pub(super) fn push_loss(&mut self, position: Position, reason: Incomplete, frame: Bytes) {
         self.add(Event {
             offset: position.offset,
-            subject: Subject::Gap,
+            subject: Subject::Gap(reason),
             frame,
         });
     }
@@ -364,10 +355,11 @@ mod tests {
         (offset, subject, Bytes::from_static(b"kept"))
     }
 
+    /// Adds an event, and before it the loss of those between it and the newest.
     fn push(history: &mut History, offset: u64) {
-        let missing = history.missing_before(at(offset));
-        if missing > 0 {
-            history.push_loss(history.after_loss(missing), Bytes::from_static(b"gap"));
+        if history.floor.is_some() && history.lineage.changes_between(history.last, offset) > 1 {
+            let gap = Bytes::from_static(b"gap");
+            history.push_loss(at(offset - 1), Incomplete::Forgotten, gap);
         }
         let subject = Subject::List(NoticeKind::ALL[2]);
         history.push(at(offset), subject, Bytes::from_static(b"event"));
@@ -500,11 +492,14 @@ mod tests {
             ..lineage()
         };
         let mut history = History::new(10, usize::MAX, cluster);
+        assert!(!history.begins_another(at(1 << 40)), "the first one");
         history.begin(at(1));
-        let next = at((1 << 40) + 64);
-        assert_eq!(history.countable(history.missing_before(next)), None);
-        let near = at(64 * 100);
-        assert_eq!(history.countable(history.missing_before(near)), Some(99));
+        assert!(history.begins_another(at((1 << 40) + 64)));
+        // The records in between were replaced by newer ones.
+        assert!(!history.begins_another(at(64 * 100)));
+        let mut alone = History::new(10, usize::MAX, lineage());
+        alone.begin(at(1));
+        assert!(!alone.begins_another(at(1 << 40)));
     }
 
     #[test]
@@ -559,7 +554,7 @@ mod tests {
                 for event in found {
                     prop_assert!(event.offset > cursor);
                     match event.subject {
-                        Subject::Gap => missing += event.offset - cursor,
+                        Subject::Gap(_) => missing += event.offset - cursor,
                         _ => {
                             prop_assert_eq!(event.offset, cursor + 1, "an unreported hole");
                             seen += 1;

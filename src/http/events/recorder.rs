@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::frame;
-use super::history::{History, Subject};
+use super::history::{History, Incomplete, Subject};
 use super::shared::{HubContents, HubState};
 use crate::attach::{Delivery, NewestChanges, Subscriber, SubscriberError};
 use crate::{NoticeKind, Position};
@@ -52,22 +52,26 @@ impl Recorder {
 
     fn record(&self, position: Position, subject: Subject, frame: Bytes) {
         self.state.change(|contents| {
-            let missing = contents.history.missing_before(position);
-            self.record_loss(contents, missing);
+            if contents.history.begins_another(position) {
+                let before = contents.history.at(position.offset - 1);
+                // Without a number, which would send a client looking for so many events.
+                self.record_loss(contents, None, Incomplete::AnotherHistory, before);
+            }
             contents.history.push(position, subject, frame);
         });
     }
 
-    fn record_loss(&self, contents: &mut HubContents, lost: u64) {
-        if lost > 0 {
-            let position = contents.history.after_loss(lost);
-            // A number that is no count of events would send a client looking for them.
-            let counted = contents.history.countable(lost);
-            contents
-                .history
-                .push_loss(position, frame::gap(counted, position));
-            self.state.metrics.lost.increment(counted.unwrap_or(1));
-        }
+    /// Records that events up to `position` are missing: so many, or an unknown number.
+    fn record_loss(
+        &self,
+        contents: &mut HubContents,
+        lost: Option<u64>,
+        reason: Incomplete,
+        position: Position,
+    ) {
+        let frame = frame::gap(lost, reason, position);
+        contents.history.push_loss(position, reason, frame);
+        self.state.metrics.lost.increment(lost.unwrap_or(1));
     }
 }
 
@@ -76,9 +80,14 @@ impl Subscriber for Recorder {
         if let Some((position, subject, frame)) = event_of(delivery) {
             self.record(position, subject, frame);
         }
-        if let Delivery::Gap(gap) = delivery {
-            // Recorded at once: the next event, which would show the loss too, may be long in coming.
-            self.state.change(|contents| self.record_loss(contents, gap.lost));
+        match delivery {
+            Delivery::Notice(notice) => self.state.metrics.replaced.increment(notice.replaced),
+            Delivery::Gap(gap) => self.state.change(|contents| {
+                // The position is known, as the hub's delivery class is *every*.
+                let position = gap.position.unwrap_or(contents.history.end());
+                self.record_loss(contents, Some(gap.lost), Incomplete::Forgotten, position);
+            }),
+            Delivery::List(..) | Delivery::Trace(_) => {}
         }
         Ok(())
     }

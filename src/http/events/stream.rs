@@ -13,7 +13,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame};
 
 use super::frame;
-use super::history::{ContinueAt, Event, FoundEvents, Subject};
+use super::history::{ContinueAt, Event, FoundEvents, Incomplete, Subject};
 use super::shared::HubState;
 use super::sight::Sight;
 use crate::auth::{Caller, EventIds};
@@ -72,7 +72,7 @@ impl EventClient {
             Subject::Resource(_, uri, _) => sight.sees(uri),
             // Its own changes of lists come from its session at the bus.
             Subject::List(_) => false,
-            Subject::Gap => true,
+            Subject::Gap(_) => true,
         }
     }
 
@@ -100,7 +100,9 @@ impl EventClient {
         let position = Position { epoch, offset };
         let ids = self.event_ids();
         let frame = match event.subject {
-            Subject::Gap if self.sight.is_some() => return frame::gap(None, ids.of_place(position)),
+            Subject::Gap(reason) if self.sight.is_some() => {
+                return frame::gap(None, reason, ids.of_place(position));
+            }
             _ => self.frame_with_content(event),
         };
         match ids.are_plain() {
@@ -216,7 +218,7 @@ impl EventStream {
                     self.cursor = up_to;
                     self.written = up_to;
                     let from = self.client.event_ids().of_place(from);
-                    return Next::Frame(frame::gap(missed, from));
+                    return Next::Frame(frame::gap(missed, Incomplete::Forgotten, from));
                 }
                 // The frames that were collected go first; the next look finds the gap again.
                 FoundEvents::Forgotten { .. } => break,

@@ -34,6 +34,13 @@ pub(super) struct Answered {
     pub(super) text: String,
 }
 
+impl Answered {
+    /// The etag without its quotes, as events have it.
+    pub(super) fn unquoted_etag(self) -> String {
+        self.etag.unwrap().trim_matches('"').to_owned()
+    }
+}
+
 impl Node {
     /// Starts a node that listens before it has caught up, and returns without waiting for it.
     pub(super) fn spawn(name: &str, folder: &Path, config: &str) -> Node {

@@ -68,6 +68,43 @@ async fn position_of_a_restarted_node_holds_at_another() {
 }
 
 #[tokio::test]
+async fn event_counts_those_that_it_replaced_in_the_log() {
+    let Some(rig) = Rig::start("replaced").await else {
+        return;
+    };
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let [fed, cut_off] = [&rig.nodes[0], &rig.nodes[1]];
+    let first = fed.put("demo://x", "1").await.unquoted_etag();
+    cut_off.until_body("demo://x", "1").await;
+    let (_, id) = events(cut_off, "1-1", ("etag", &first)).await;
+    rig.brokers.cut(Party::Node(1));
+    // Until it knows that it is cut off, records are on their way to it, and reach it one by one later.
+    cut_off
+        .until("it is cut off", async |node| {
+            node.ask("GET", "/readyz", "").await.status == 503
+        })
+        .await;
+    let mut newest = String::new();
+    for version in 2..=6 {
+        fed.put("demo://other", &version.to_string()).await;
+        newest = fed.put("demo://x", &version.to_string()).await.unquoted_etag();
+    }
+    let asked = events(cut_off, &id, ("etag", &newest));
+    let mends = async { rig.brokers.mend(Party::Node(1)) };
+    let ((found, _), ()) = tokio::join!(asked, mends);
+    let of_x: Vec<&Value> = found.iter().filter(|data| data["uri"] == "demo://x").collect();
+    let told: u64 = of_x
+        .iter()
+        .map(|data| 1 + data["replaced"].as_u64().unwrap_or(0))
+        .sum();
+    assert_eq!(told, 5, "{found:?}");
+    assert!(of_x.len() < 5, "nothing was replaced: {found:?}");
+    // No gap: its client would read everything again.
+    let gaps = found.iter().filter(|data| data["missed"].as_u64() > Some(0));
+    assert_eq!(gaps.count(), 0, "{found:?}");
+}
+
+#[tokio::test]
 async fn node_that_is_cut_off_tells_nothing_again() {
     let Some(rig) = Rig::start("ahead").await else {
         return;
@@ -79,8 +116,7 @@ async fn node_that_is_cut_off_tells_nothing_again() {
     }
     cut_off.until_body("demo://19", "1").await;
     rig.brokers.cut(Party::Node(1));
-    let etag = |answered: super::node::Answered| answered.etag.unwrap().trim_matches('"').to_owned();
-    let last = etag(fed.put("demo://0", "2").await);
+    let last = fed.put("demo://0", "2").await.unquoted_etag();
     let (_, id) = events(fed, "1-1", ("etag", &last)).await;
     let asked = events(cut_off, &id, ("uri", "demo://1"));
     let mends = async {
@@ -91,7 +127,7 @@ async fn node_that_is_cut_off_tells_nothing_again() {
             })
             .await;
         rig.brokers.mend(Party::Node(1));
-        etag(fed.put("demo://1", "2").await)
+        fed.put("demo://1", "2").await.unquoted_etag()
     };
     let ((found, _), newest) = tokio::join!(asked, mends);
     assert_eq!(found[0]["complete"], true, "{found:?}");

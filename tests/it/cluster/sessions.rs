@@ -29,7 +29,7 @@ async fn put(node: &Node, uri: &str, text: &str) -> String {
         answer.status,
         answer.text
     );
-    answer.etag.unwrap().trim_matches('"').to_owned()
+    answer.unquoted_etag()
 }
 
 fn start<const N: usize>(names: [&str; N], folder: &Path, config: &str) -> [Node; N] {

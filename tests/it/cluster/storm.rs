@@ -52,9 +52,12 @@ struct Report {
     missing: Vec<String>,
     connections: u64,
     notices: u64,
-    /// Notices of etags that a client knew, and of older versions, by its kind.
+    /// Notices of the etag of the notice before, by the kind of the client.
     repeats: BTreeMap<WatcherKind, u64>,
-    older: BTreeMap<WatcherKind, u64>,
+    /// Notices of an older version than that of a notice before.
+    older: Vec<String>,
+    /// The times that clients read everything, since they were told that notices are missing.
+    readings: u64,
     observed: u64,
     faults: Vec<String>,
 }
@@ -139,10 +142,10 @@ impl Report {
             self.connections += seen.opened;
             self.notices += seen.notices;
             *self.repeats.entry(watcher.kind).or_default() += seen.repeats;
-            *self.older.entry(watcher.kind).or_default() += seen.older.len() as u64;
-            if let Some(older) = seen.older.first() {
-                eprintln!("{:?} was told an older version: {older}", watcher.kind);
-            }
+            self.readings += seen.readings;
+            let older = seen.older.iter();
+            self.older
+                .extend(older.map(|notice| format!("{:?} {notice}", watcher.kind)));
         }
     }
 
@@ -162,6 +165,15 @@ impl Report {
             "seed {seed}: {count} finals missing:\n{}",
             first.join("\n")
         );
+        let first = &self.older[..self.older.len().min(10)];
+        let count = self.older.len();
+        assert!(
+            count == 0,
+            "seed {seed}: {count} older versions told after newer ones:\n{}",
+            first.join("\n")
+        );
+        let repeated: u64 = self.repeats.values().sum();
+        assert_eq!(repeated, 0, "seed {seed}: told again: {:?}", self.repeats);
         assert!(
             self.equal_after < EQUAL_MAX,
             "seed {seed}: equal after {:?}",

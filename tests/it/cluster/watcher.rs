@@ -43,18 +43,22 @@ impl WatcherKind {
 /// The knowledge of a client, and its notices.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The etag that it knows of each resource that it follows.
+    /// The etag that it knows of each resource that it follows, as it was told or has read.
     pub(super) known: BTreeMap<String, Option<String>>,
+    /// The etag of the newest notice of each resource.
+    told: BTreeMap<String, String>,
     /// True while it follows its resources at a node.
     pub(super) is_connected: bool,
     /// The connections that it has opened.
     pub(super) opened: u64,
-    /// Notices of newer versions than it knew.
+    /// Notices of newer versions than the notices before.
     pub(super) notices: u64,
-    /// Notices of etags that it knew.
+    /// Notices of the etag of the notice before.
     pub(super) repeats: u64,
-    /// Notices of an older version than it knew.
+    /// Notices of an older version than that of a notice before.
     pub(super) older: Vec<String>,
+    /// The times that it read all its resources, since it was told that notices are missing.
+    pub(super) readings: u64,
     /// The notices that its session has had of each list.
     pub(super) lists: BTreeMap<String, u64>,
     /// The most notices that one session has had of one list.
@@ -64,24 +68,28 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Takes the etag of a resource that it follows.
+    /// Takes a notice of a resource that it follows.
     fn note(&mut self, uri: &str, etag: &str) {
-        let Some(known) = self.known.get_mut(uri) else {
-            self.last_problem = format!("told of {uri}, which it does not follow");
-            return;
-        };
-        let before = match known {
-            Some(etag) => version(etag),
-            None => 0,
-        };
-        let now = version(etag);
-        if known.as_deref() == Some(etag) {
-            self.repeats += 1;
-        } else if now < before {
-            self.older.push(format!("{uri}: {etag} after {known:?}"));
-        } else {
-            self.notices += 1;
-            *known = Some(etag.to_owned());
+        match self.told.get(uri) {
+            Some(before) if before == etag => self.repeats += 1,
+            Some(before) if version(before) > version(etag) => {
+                self.older.push(format!("{uri}: {etag} after {before}"));
+            }
+            _ => {
+                self.notices += 1;
+                self.told.insert(uri.to_owned(), etag.to_owned());
+            }
+        }
+        self.learn(uri, etag);
+    }
+
+    /// Takes the etag of a resource that it follows, which it was told or has read. A read may be ahead of
+    /// the notices, and tells nothing of their order.
+    fn learn(&mut self, uri: &str, etag: &str) {
+        match self.known.get_mut(uri) {
+            Some(Some(known)) if version(known) > version(etag) => {}
+            Some(known) => *known = Some(etag.to_owned()),
+            None => self.last_problem = format!("told of {uri}, which it does not follow"),
         }
     }
 

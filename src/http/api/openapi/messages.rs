@@ -18,6 +18,9 @@ struct NoticeEvent {
     etag: String,
     /// Milliseconds since 1970.
     time: u64,
+    /// The older events of the resource that this one has replaced in the log of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced: Option<u64>,
     /// With `body=1`, of `updated` alone.
     #[serde(flatten)]
     body: BodyFields<'static>,
@@ -53,6 +56,7 @@ struct GapEvent {
     #[schemars(required)]
     missed: Option<u64>,
     from: String,
+    reason: String,
 }
 
 /// The data of the event `end`, the last of a stream.

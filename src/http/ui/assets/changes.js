@@ -39,7 +39,7 @@ export function changes({ params, signal, announce }) {
     if (change.note) return h('li', { class: 'gap' }, badge('warn', '▲', change.note));
     const version = change.etag && `v${change.etag.slice(1).split('-')[0]}`;
     return h('li', null, h('time', null, clock(change.time)), ' ', badge(change.kind === 'removed' ? 'bad' : 'info', change.kind === 'removed' ? '−' : '•', KINDS[change.kind] || change.kind), ' ',
-      change.uri && h('a', { href: route('resource', { uri: change.uri }) }, safe(change.uri)), ' ', version && h('span', { class: 'soft' }, version));
+      change.uri && h('a', { href: route('resource', { uri: change.uri }) }, safe(change.uri)), ' ', version && h('span', { class: 'soft' }, version), change.replaced && h('span', { class: 'soft' }, ` and ${plural(change.replaced, 'older change')}`));
   }
 
   function drawCounts() {

@@ -143,7 +143,7 @@ impl Visitor {
         loop {
             for event in stream.next().await? {
                 let data = &event.data;
-                if data["complete"] == false || data["missed"].as_u64() > Some(0) || is_first {
+                if data["complete"] == false || data["reason"].is_string() || is_first {
                     self.read_all(target).await?;
                 }
                 if data.get("complete").is_some() {
@@ -162,12 +162,13 @@ impl Visitor {
 
     /// Reads the etags of all resources, as a client does that has missed events.
     async fn read_all(&self, target: &HttpTarget) -> Result<(), String> {
+        self.seen().readings += 1;
         let mut connection = Connection::new(target);
         for uri in self.known().keys() {
             let request = target.request_to("GET", &resource_path(uri)).finish();
             let answer = ask(&mut connection, &request).await?;
             if let Some(etag) = answer.head.etag() {
-                self.seen().note(uri, etag.trim_matches('"'));
+                self.seen().learn(uri, etag.trim_matches('"'));
             }
         }
         Ok(())
