@@ -5,8 +5,10 @@ mod named;
 mod queue;
 mod upload;
 mod fetch;
+mod lost;
 
 pub(super) use fetch::fetch;
+pub(super) use lost::{LostBody, STORED};
 pub use named::NamedBodies;
 pub(super) use queue::{BodyQueue, WaitingBody};
 pub(super) use upload::run as upload;

@@ -1,9 +1,11 @@
 //! Removes from the log what no node needs any more: the records of removed URIs beyond those that are kept,
-//! and large bodies that no record names. One node at a time does it.
+//! and large bodies that no record names. One node at a time does it. Every node stores large bodies again
+//! that another one misses.
 //!
 //! Each step may end anywhere, also with the node, and another node goes on from what it finds.
 
 mod floors;
+mod put_back;
 mod sweep;
 
 use std::time::Duration;
@@ -30,6 +32,8 @@ const STEP_EVERY: Duration = Duration::from_millis(500);
 pub struct Janitor {
     lease: Lease,
     task: JoinHandle<()>,
+    /// Answers other nodes.
+    puts_back: JoinHandle<()>,
 }
 
 impl Janitor {
@@ -38,6 +42,7 @@ impl Janitor {
     pub fn start(state: &SharedState, bus: &Bus, removed_max: usize, named: NamedBodies) -> Janitor {
         let lease = Lease::seek(state, LEASE);
         let metrics = JanitorMetrics::new();
+        let puts_back = tokio::spawn(put_back::run(state.clone(), bus.downgrade(), metrics.clone()));
         let work = Work {
             bus: bus.downgrade(),
             turns: lease.turns(),
@@ -45,12 +50,17 @@ impl Janitor {
             sweep: Sweep::new(state, named, metrics),
         };
         let task = tokio::spawn(work.run());
-        Janitor { lease, task }
+        Janitor {
+            lease,
+            task,
+            puts_back,
+        }
     }
 
     /// Stops, and leaves the rest to another node.
     pub async fn stop(self) {
         self.task.abort();
+        self.puts_back.abort();
         self.lease.release().await;
     }
 }

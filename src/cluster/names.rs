@@ -93,6 +93,11 @@ impl LogNames {
         format!("tidings.{}.b.>", self.namespace)
     }
 
+    /// The subject at which nodes ask for bodies that are gone.
+    pub(super) fn lost_bodies(&self) -> String {
+        format!("tidings.{}.q.bodies", self.namespace)
+    }
+
     /// The hash of the body whose chunk has this subject; none for another subject.
     pub(super) fn body_of(&self, subject: &str) -> Option<BodyHash> {
         let rest = subject.strip_prefix("tidings.")?.strip_prefix(&self.namespace)?;

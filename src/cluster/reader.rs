@@ -12,7 +12,7 @@ use async_nats::jetstream::{Context, Message};
 use futures_util::{FutureExt, StreamExt};
 use tidings_actors::shared_log::{Heard, LogEntry};
 
-use super::bodies;
+use super::bodies::{self, LostBody};
 use super::consumer;
 use super::direct::{Delivery, DirectReader};
 use super::node_state::{NodeState, Stopped};
@@ -317,15 +317,24 @@ impl<'n> LogReader<'n> {
             return Ok(Some(record.attach(body)));
         }
         let names = &self.node.names;
-        let fetched = bodies::fetch(self.context, names, &detached.hash, detached.len).await;
-        let problem = match fetched.map_err(ReadEnd::Broken)? {
+        let fetch = || bodies::fetch(self.context, names, &detached.hash, detached.len);
+        let mut fetched = fetch().await.map_err(ReadEnd::Broken)?;
+        if fetched.is_none()
+            && let LogEntry::Resource(logged) = &record.entry
+            && LostBody::new(detached.hash, logged.uri.clone())
+                .ask(self.context, names)
+                .await
+        {
+            fetched = fetch().await.map_err(ReadEnd::Broken)?;
+        }
+        let problem = match fetched {
             Some(bytes) => match detached.to_body(bytes) {
                 Some(body) => return Ok(Some(record.attach(body))),
                 None => "its text is not UTF-8".to_owned(),
             },
             None if self.is_replaced(sequence, subject).await? => return Ok(None),
             None => format!(
-                "its body is missing in the stream {}; restore that stream",
+                "its body is missing in the stream {}, and no other node holds it; restore that stream",
                 names.bodies
             ),
         };

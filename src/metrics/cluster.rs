@@ -40,6 +40,8 @@ metric_table! {
         "Removed URIs beyond bus.removed_max whose records this node took out of the shared log.";
     describe_counter SWEPT = "tidings_cluster_swept_total",
         "Larger bodies that this node removed because no record of the shared log named them.";
+    describe_counter PUT_BACK = "tidings_cluster_put_back_total",
+        "Larger bodies that were gone and that this node stored again for another one.";
     describe_gauge NODES = "tidings_cluster_nodes", "Nodes of the cluster that were heard within 10 s.";
     describe_gauge SKEW = "tidings_cluster_list_skew",
         "Nodes whose tools, prompts or templates have differed from those of this node for over a minute.";
@@ -128,6 +130,7 @@ pub(crate) struct JanitorMetrics {
     pub(crate) chunk_bytes: Gauge,
     pub(crate) forgotten: Counter,
     pub(crate) swept: Counter,
+    pub(crate) put_back: Counter,
 }
 
 impl JanitorMetrics {
@@ -137,6 +140,7 @@ impl JanitorMetrics {
             chunk_bytes: gauge!(CHUNK_BYTES),
             forgotten: counter!(FORGOTTEN),
             swept: counter!(SWEPT),
+            put_back: counter!(PUT_BACK),
         }
     }
 }

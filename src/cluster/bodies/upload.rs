@@ -7,15 +7,19 @@ use async_nats::jetstream::{Context, ErrorCode};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
+use tidings_actors::Body;
 use tidings_actors::shared_log::{Heard, Verdict};
 
 use super::queue::BodyToStore;
 use super::{CHUNK_LEN, CHUNKS_AT_ONCE};
+use crate::cluster::names::LogNames;
 use crate::cluster::node_state::{NodeState, Stopped, spread};
 use crate::cluster::record_answer::{RecordAnswer, refusal};
 use crate::cluster::servers::REQUEST_TIMEOUT;
 use crate::cluster::session::SessionEnd;
+use crate::cluster::settings::ClusterSettings;
 use crate::cluster::stream as log_stream;
+use crate::store::encoding::BodyHash;
 
 /// The bodies that are stored at a time.
 const BODIES_AT_ONCE: usize = 8;
@@ -47,12 +51,18 @@ pub(in crate::cluster) async fn run(node: &NodeState, context: &Context) -> Sess
         // Again after a failure, which may be that of a stream that is gone.
         let opened = match is_open && failing.is_none() {
             true => UploadEnd::Stored,
-            false => open(node, context).await,
+            false => open(context, &node.settings, &node.names).await,
         };
         let ends = match opened {
             UploadEnd::Stored => {
                 is_open = true;
-                join_all(bodies.iter().map(|body| store(node, context, body))).await
+                let names = &node.names;
+                join_all(
+                    bodies
+                        .iter()
+                        .map(|body| store(context, names, &body.hash, &body.body)),
+                )
+                .await
             }
             UploadEnd::Refused(verdict) => bodies
                 .iter()
@@ -105,16 +115,38 @@ async fn settle(
     Ok(problem)
 }
 
+/// Stores a body again that is gone.
+///
+/// # Errors
+/// The servers do not take it.
+pub(super) async fn put_back(
+    context: &Context,
+    settings: &ClusterSettings,
+    hash: &BodyHash,
+    body: &Body,
+) -> Result<(), String> {
+    let names = LogNames::new(&settings.namespace);
+    let end = match open(context, settings, &names).await {
+        UploadEnd::Stored => store(context, &names, hash, body).await,
+        not_opened => not_opened,
+    };
+    match end {
+        UploadEnd::Stored => Ok(()),
+        UploadEnd::Refused(verdict) => Err(format!("{verdict:?}")),
+        UploadEnd::Failed(problem) => Err(problem),
+    }
+}
+
 /// Finds the stream of the bodies, or makes it.
-async fn open(node: &NodeState, context: &Context) -> UploadEnd {
-    let max = node.payload_max.get();
+async fn open(context: &Context, settings: &ClusterSettings, names: &LogNames) -> UploadEnd {
+    let max = context.client().max_payload();
     if max < CHUNK_LEN + CHUNK_HEAD {
         return refused(format!(
             "larger bodies are stored in messages of {CHUNK_LEN} bytes, and the servers of the shared log take \
              {max}; raise their max_payload"
         ));
     }
-    let wanted = log_stream::bodies(&node.settings, &node.names);
+    let wanted = log_stream::bodies(settings, names);
     let problem = match context.get_stream(&wanted.name).await {
         Ok(found) => match log_stream::check(&wanted, found.cached_info()) {
             Ok(_harmless) => return UploadEnd::Stored,
@@ -155,11 +187,16 @@ fn refused(reason: String) -> UploadEnd {
 
 /// Stores the chunks of a body. Those that are there are written again: the newer ones outlive the removal of
 /// a body that no record names, which may be under way.
-async fn store(node: &NodeState, context: &Context, body: &BodyToStore) -> UploadEnd {
-    let chunks = body.body.as_bytes().chunks(CHUNK_LEN).enumerate();
-    let chunks = chunks.map(|(index, chunk)| {
-        let subject = node.names.chunk(&body.hash, index as u64);
-        store_chunk(context, subject, Bytes::copy_from_slice(chunk))
+async fn store(context: &Context, names: &LogNames, hash: &BodyHash, body: &Body) -> UploadEnd {
+    let bytes = body.as_bytes();
+    let chunks = (0..bytes.len().div_ceil(CHUNK_LEN)).map(|index| {
+        let rest = &bytes[index * CHUNK_LEN..];
+        let chunk = &rest[..rest.len().min(CHUNK_LEN)];
+        store_chunk(
+            context,
+            names.chunk(hash, index as u64),
+            Bytes::copy_from_slice(chunk),
+        )
     });
     let mut ends = stream::iter(chunks).buffer_unordered(CHUNKS_AT_ONCE);
     while let Some(end) = ends.next().await {

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::sync::{mpsc, oneshot};
 
+use super::key::StateStream;
 use super::{Inner, SharedState};
+use crate::cluster::names::LogNames;
 use crate::cluster::servers::REQUEST_TIMEOUT;
 
 /// The questions that wait for an answer. Further ones get none.
@@ -41,7 +43,8 @@ impl Default for Questions {
 }
 
 impl SharedState {
-    /// Returns the questions of other nodes; none to a second caller.
+    /// Returns the questions of other nodes: those to this one, or for the state of nodes those to all, for
+    /// bodies that are gone. None to a second caller.
     pub fn questions(&self) -> Option<mpsc::Receiver<NodeQuestion>> {
         let receiver = &self.0.inner.questions.receiver;
         receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -68,7 +71,10 @@ impl SharedState {
 /// Hands the questions of other nodes on until the connection is lost.
 pub(super) async fn serve(inner: &Inner, context: &Context) -> Result<Infallible, String> {
     let client = context.client();
-    let subject = inner.names.questions_to(inner.boot);
+    let subject = match inner.stream {
+        StateStream::Nodes => LogNames::new(&inner.settings.namespace).lost_bodies(),
+        StateStream::Sessions => inner.names.questions_to(inner.boot),
+    };
     let subscribed = client.subscribe(subject).await;
     let mut questions = subscribed.map_err(|error| format!("questions cannot be heard: {error}"))?;
     while let Some(message) = questions.next().await {

@@ -91,7 +91,10 @@ async fn follow(inner: &Inner, context: &Context, name: &str) -> String {
     inner.context.send_replace(Some(context.clone()));
     let beside = async {
         match inner.stream {
-            StateStream::Nodes => look(inner, context).await,
+            StateStream::Nodes => tokio::select! {
+                ended = look(inner, context) => ended,
+                ended = questions::serve(inner, context) => ended,
+            },
             StateStream::Sessions => questions::serve(inner, context).await,
         }
     };

@@ -127,6 +127,34 @@ async fn bodies_that_no_record_names_are_removed() {
     c.until_body("demo://y", &body(300 << 10, 60)).await;
 }
 
+#[tokio::test]
+async fn lost_bodies_are_put_back_by_a_node_that_has_them() {
+    let Some(brokers) = brokers::shared() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(brokers, "lost-bodies");
+    let a = Node::start("a", folder.path(), &config);
+    let texts = [body(300 << 10, 1), body(3 << 20, 2)];
+    for (n, text) in texts.iter().enumerate() {
+        a.put(&format!("demo://{n}"), text).await;
+    }
+    let client = async_nats::connect(brokers.urls()).await.unwrap();
+    let context = async_nats::jetstream::new(client);
+    context.delete_stream("TIDINGS_lost-bodies_B").await.unwrap();
+    let b = Node::start("b", folder.path(), &config);
+    for (n, text) in texts.iter().enumerate() {
+        b.until_body(&format!("demo://{n}"), text).await;
+    }
+    let metrics = a.ask("GET", "/metrics", "").await.text;
+    assert!(
+        metrics.contains("\ntidings_cluster_put_back_total 2\n"),
+        "{metrics}"
+    );
+    // They are there again for those that start when no other is left.
+    drop((a, b));
+    let c = Node::start("c", folder.path(), &config);
+    c.until_body("demo://1", &texts[1]).await;
+}
+
 /// Returns the version of an answer.
 fn version(answer: &Answered) -> u64 {
     let etag = answer
