@@ -319,20 +319,23 @@ impl<'n> LogReader<'n> {
         let names = &self.node.names;
         let fetch = || bodies::fetch(self.context, names, &detached.hash, detached.len);
         let mut fetched = fetch().await.map_err(ReadEnd::Broken)?;
-        if fetched.is_none()
-            && let LogEntry::Resource(logged) = &record.entry
-            && LostBody::new(detached.hash, logged.uri.clone())
-                .ask(self.context, names)
-                .await
-        {
-            fetched = fetch().await.map_err(ReadEnd::Broken)?;
+        if fetched.is_none() {
+            if self.is_replaced(sequence, subject).await? {
+                return Ok(None);
+            }
+            if let LogEntry::Resource(logged) = &record.entry
+                && LostBody::new(detached.hash, logged.uri.clone())
+                    .ask(self.context, names)
+                    .await
+            {
+                fetched = fetch().await.map_err(ReadEnd::Broken)?;
+            }
         }
         let problem = match fetched {
             Some(bytes) => match detached.to_body(bytes) {
                 Some(body) => return Ok(Some(record.attach(body))),
                 None => "its text is not UTF-8".to_owned(),
             },
-            None if self.is_replaced(sequence, subject).await? => return Ok(None),
             None => format!(
                 "its body is missing in the stream {}, and no other node holds it; restore that stream",
                 names.bodies

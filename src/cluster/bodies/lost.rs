@@ -19,11 +19,12 @@ pub(in crate::cluster) const STORED: Bytes = Bytes::from_static(b"stored");
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cluster) struct LostBody {
     hash: BodyHash,
-    uri: ResourceUri,
+    /// The resource whose newest record names it.
+    pub(in crate::cluster) uri: ResourceUri,
 }
 
 impl LostBody {
-    /// Returns the body with this hash, of the resource whose newest record names it.
+    /// Returns the body with this hash, of the resource `uri`.
     pub(in crate::cluster) fn new(hash: BodyHash, uri: ResourceUri) -> LostBody {
         LostBody { hash, uri }
     }

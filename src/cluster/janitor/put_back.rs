@@ -21,13 +21,15 @@ pub(super) async fn run(state: SharedState, bus: WeakBus, metrics: JanitorMetric
         };
         match lost.put_back(&state, &bus).await {
             Ok(true) => {
-                tracing::warn!(?lost, "a body was gone from the shared log and is stored again");
+                tracing::warn!(uri = %lost.uri, "a body was gone from the shared log and is stored again");
                 metrics.put_back.increment(1);
                 // The node may have given up meanwhile, and then reads it at its next try.
                 drop(question.answer.send(STORED));
             }
             Ok(false) => {}
-            Err(problem) => tracing::warn!(%problem, ?lost, "a body that is gone is not stored again"),
+            Err(problem) => {
+                tracing::warn!(%problem, uri = %lost.uri, "a body that is gone is not stored again")
+            }
         }
     }
 }
