@@ -28,7 +28,7 @@ pub(super) async fn run(state: SharedState, bus: WeakBus, metrics: JanitorMetric
             }
             Ok(false) => {}
             Err(problem) => {
-                tracing::warn!(%problem, uri = %lost.uri, "a body that is gone is not stored again")
+                tracing::warn!(%problem, uri = %lost.uri, "a body that is gone is not stored again");
             }
         }
     }
