@@ -189,6 +189,7 @@ fn refused(reason: String) -> UploadEnd {
 /// a body that no record names, which may be under way.
 async fn store(context: &Context, names: &LogNames, hash: &BodyHash, body: &Body) -> UploadEnd {
     let bytes = body.as_bytes();
+    // By their numbers: the compiler takes a closure over borrowed chunks for one that no task may hold.
     let chunks = (0..bytes.len().div_ceil(CHUNK_LEN)).map(|index| {
         let rest = &bytes[index * CHUNK_LEN..];
         let chunk = &rest[..rest.len().min(CHUNK_LEN)];

@@ -81,13 +81,15 @@ impl Subscriber for Recorder {
             self.record(position, subject, frame);
         }
         match delivery {
-            Delivery::Notice(notice) => self.state.metrics.replaced.increment(notice.replaced),
+            Delivery::Notice(notice) if notice.replaced > 0 => {
+                self.state.metrics.replaced.increment(notice.replaced);
+            }
             Delivery::Gap(gap) => self.state.change(|contents| {
                 // The position is known, as the hub's delivery class is *every*.
                 let position = gap.position.unwrap_or(contents.history.end());
                 self.record_loss(contents, Some(gap.lost), Incomplete::Forgotten, position);
             }),
-            Delivery::List(..) | Delivery::Trace(_) => {}
+            Delivery::Notice(_) | Delivery::List(..) | Delivery::Trace(_) => {}
         }
         Ok(())
     }

@@ -151,27 +151,9 @@ impl Report {
 
     #[track_caller]
     fn assert_kept(&self, seed: u64) {
-        let first = &self.faults[..self.faults.len().min(10)];
-        assert!(
-            self.faults.is_empty(),
-            "seed {seed}: {} faults:\n{}",
-            self.faults.len(),
-            first.join("\n")
-        );
-        let first = &self.missing[..self.missing.len().min(10)];
-        let count = self.missing.len();
-        assert!(
-            count == 0,
-            "seed {seed}: {count} finals missing:\n{}",
-            first.join("\n")
-        );
-        let first = &self.older[..self.older.len().min(10)];
-        let count = self.older.len();
-        assert!(
-            count == 0,
-            "seed {seed}: {count} older versions told after newer ones:\n{}",
-            first.join("\n")
-        );
+        assert_none(seed, "faults", &self.faults);
+        assert_none(seed, "finals missing", &self.missing);
+        assert_none(seed, "older versions told after newer ones", &self.older);
         let repeated: u64 = self.repeats.values().sum();
         assert_eq!(repeated, 0, "seed {seed}: told again: {:?}", self.repeats);
         assert!(
@@ -193,6 +175,14 @@ impl Report {
             self.longest_change
         );
     }
+}
+
+/// Fails with the first of these findings, if there are any.
+#[track_caller]
+fn assert_none(seed: u64, what: &str, found: &[String]) {
+    let count = found.len();
+    let first = &found[..count.min(10)];
+    assert!(count == 0, "seed {seed}: {count} {what}:\n{}", first.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
