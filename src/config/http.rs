@@ -58,7 +58,7 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// At the limit: Clients wait with further requests; one that is sent gets `REFUSED_STREAM`.
     h2_streams_max: usize = 1_000, "Checked::<Count<0, 1_000_000>>";
     /// Requests of all HTTP/2 connections that are not answered yet, or that are still sent after the answer;
-    /// an open stream is answered.
+    /// an open stream is answered. Those whose bodies have not come whole have half of the places at most.
     /// At the limit: A request gets 503, and the rest of an answered one is refused.
     h2_requests_max: usize = 20_000, "Checked::<Count<1, 10_000_000>>";
     /// Headers of one HTTP/2 request, decoded, and 32 bytes for each.

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use ::http::Extensions;
 use first_bytes::{FirstBytes, Prefixed};
 pub(super) use http1::Http1Service;
+pub(super) use http2_streams::RequestPlaces;
 use short_turns::begin_in_turn;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OwnedSemaphorePermit;

@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 #[cfg(feature = "tls")]
 use super::connection::Protocol;
-use super::connection::{ConnectionParts, ConnectionPermit, Peer, serve_connection};
+use super::connection::{ConnectionParts, ConnectionPermit, Peer, RequestPlaces, serve_connection};
 use super::tls::Tls;
 use super::transport::Transport;
 use super::unread::RequestBody;
@@ -75,8 +75,7 @@ pub(super) struct ServerContext<S> {
     pub(super) metrics: HttpMetrics,
     pub(super) config: Arc<HttpConfig>,
     pub(super) closing: watch::Receiver<bool>,
-    /// The places of requests over HTTP/2 that are not answered.
-    pub(super) http2_places: Arc<Semaphore>,
+    pub(super) http2_places: RequestPlaces,
     /// Serves pipelined `PUT`s of resources together.
     pub(super) joins_puts: bool,
     /// Shakes hands before the first request, if it is there.
@@ -100,7 +99,7 @@ impl<S: RequestService> HttpServer<S> {
                 config: Arc::new(config.clone()),
                 closing: watching,
                 // Of the server, since a client may have many connections.
-                http2_places: Arc::new(Semaphore::new(config.h2_requests_max)),
+                http2_places: RequestPlaces::new(config.h2_requests_max),
                 joins_puts: false,
                 tls: None,
             },

@@ -175,6 +175,14 @@ impl RequestBody {
         Poll::Ready(())
     }
 
+    /// Returns true if nothing more is to come: what the client has sent may still be unread.
+    pub(super) fn has_come_whole(&self) -> bool {
+        match &self.incoming {
+            Some(incoming) => incoming.is_end_stream(),
+            None => true,
+        }
+    }
+
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(incoming) = &mut self.incoming else {
             return Poll::Ready(None);

@@ -33,7 +33,7 @@ use super::own_wakes::{OwnWakes, yield_to_sockets};
 use super::request_tasks::RequestTasks;
 use super::sent_frames::SentFrame;
 use super::short_turns::ShortTurns;
-use super::turn_queue::RowPlace;
+use super::turn_queue::{RowKind, RowPlace};
 use super::{ConnectionParts, ConnectionPermit, Peer};
 use crate::config::HttpConfig;
 use crate::http::incoming::{Http2Incoming, Incoming};
@@ -245,6 +245,9 @@ where
             // A new connection has nothing to write, either.
             return Poll::Pending;
         }
+        // Further heads of a client that cannot be served would take memory before their turn.
+        let is_unserved = self.streams.row() == RowKind::Unserved;
+        let may_read = may_read && !(is_unserved && self.tasks.has_backlog());
         match may_read {
             true => self.reads.begin(),
             false => self.reads.pass(),
@@ -352,19 +355,10 @@ impl<S: RequestService> Http2Service<S> {
         name_host(&head.uri, &mut head.headers);
         let path = Path::of(head.uri.path());
         let is_head = head.method == Method::HEAD;
-        let answer = match state.has_place() {
-            true => {
-                let body = Incoming::Http2(Http2Incoming::new(body, told_length(&head.headers)));
-                let body = state.unread().lend(&head.headers, body);
-                let request = Request::from_parts(head, body);
-                Answering::of(request, self.service.clone(), self.body_timeout)
-            }
-            // Before the service is called, which holds memory for every request.
-            false => {
-                state.not_served();
-                Answering::refuse(head.uri.path())
-            }
-        };
+        let body = Incoming::Http2(Http2Incoming::new(body, told_length(&head.headers)));
+        let body = state.unread().lend(&head.headers, body);
+        let request = Request::from_parts(head, body);
+        let answer = Answering::of(request, self.service.clone(), self.body_timeout);
         let answer = Http2Answer {
             path,
             is_head,

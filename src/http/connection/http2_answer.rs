@@ -52,13 +52,13 @@ impl<S: RequestService> Answering<S> {
             deadline: None,
         })))
     }
+}
 
-    /// Refuses a request that has no place.
-    pub(super) fn refuse(path: &str) -> Answering<S> {
-        metrics::limit_reached(Limit::Http2Requests);
-        let text = "too many requests over HTTP/2 wait for their answers (http.h2_requests_max)";
-        Answering::Refused(Box::new(ProblemKind::Unavailable.because(text).respond(path)))
-    }
+/// Makes the answer to a request that has no place.
+fn no_place(path: &str) -> Response<Bytes> {
+    metrics::limit_reached(Limit::Http2Requests);
+    let text = "too many requests over HTTP/2 wait for their answers or bodies (http.h2_requests_max)";
+    ProblemKind::Unavailable.because(text).respond(path)
 }
 
 /// Returns true if a request is handed to the service when its body comes, and not before: a handler holds
@@ -87,15 +87,28 @@ pub(super) struct Beginning<S> {
 }
 
 impl<S: RequestService> Beginning<S> {
-    /// Waits for the beginning of the body. An error is the answer to a request whose body does not come.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Response<Bytes>>> {
-        let Some(time) = self.body_timeout else {
+    /// Takes a place and waits for the beginning of the body. An error is the answer to a request that has no
+    /// place, or whose body does not come.
+    fn poll_place(
+        &mut self,
+        state: &mut RequestState,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Response<Bytes>>> {
+        let awaited = match self.body_timeout {
+            Some(time) if self.request.body_mut().poll_begun(cx).is_pending() => Some(time),
+            _ => None,
+        };
+        let has_come_whole = awaited.is_none() && self.request.body().has_come_whole();
+        if !state.take_place(has_come_whole) {
+            return Poll::Ready(Err(no_place(self.request.uri().path())));
+        }
+        let Some(time) = awaited else {
             return Poll::Ready(Ok(()));
         };
-        if self.request.body_mut().poll_begun(cx).is_ready() {
-            return Poll::Ready(Ok(()));
-        }
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(time)));
+        let deadline = self.deadline.get_or_insert_with(|| {
+            state.not_served();
+            Box::pin(sleep(time))
+        });
         ready!(deadline.as_mut().poll(cx));
         Poll::Ready(Err(late_body(self.request.uri().path(), time)))
     }
@@ -126,16 +139,15 @@ impl<S: RequestService> Http2Answer<S> {
         if let Answering::Waiting(waiting) = &mut self.answer
             && let Some(mut beginning) = waiting.take()
         {
-            let is_first_turn = beginning.deadline.is_none();
-            self.answer = match beginning.poll_body(cx) {
+            self.answer = match beginning.poll_place(state, cx) {
                 Poll::Pending => {
-                    if is_first_turn {
-                        state.not_served();
-                    }
                     *waiting = Some(beginning);
                     return Poll::Pending;
                 }
-                Poll::Ready(Err(late)) => Answering::Refused(Box::new(late)),
+                Poll::Ready(Err(refusal)) => {
+                    state.refused();
+                    Answering::Refused(Box::new(refusal))
+                }
                 Poll::Ready(Ok(())) => {
                     state.begun();
                     Answering::Service(beginning.call())

@@ -2,6 +2,10 @@
 //!
 //! [`RequestState`] tells the bus of a request, as a connection of HTTP/1.1 does: a stream is blocked while a
 //! frame of it waits.
+//!
+//! A request has one of the [`RequestPlaces`] from its first turn to its answer. Those whose bodies have not
+//! come whole have half of the places at most: a client could otherwise keep all others from being served
+//! with some thousand heads, over a few connections.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -31,13 +35,49 @@ const UNSERVED_MAX: usize = 16;
 /// The time after which such resets are counted anew.
 const RESETS_TIME: Duration = Duration::from_secs(10);
 
+/// The places of the requests without an answer, over all connections of a server.
+#[derive(Debug, Clone)]
+pub(in crate::http) struct RequestPlaces {
+    all: Arc<Semaphore>,
+    /// Those for requests whose bodies have not come whole.
+    receiving: Arc<Semaphore>,
+}
+
+impl RequestPlaces {
+    /// Makes this number of places.
+    pub(in crate::http) fn new(count: usize) -> RequestPlaces {
+        RequestPlaces {
+            all: Arc::new(Semaphore::new(count)),
+            receiving: Arc::new(Semaphore::new(count.div_ceil(2))),
+        }
+    }
+
+    /// Takes a place, if there is one.
+    fn take(&self, is_whole: bool) -> Option<Place> {
+        let receiving = match is_whole {
+            true => None,
+            false => Some(self.receiving.clone().try_acquire_owned().ok()?),
+        };
+        Some(Place {
+            _place: self.all.clone().try_acquire_owned().ok()?,
+            receiving,
+        })
+    }
+}
+
+/// The place of one request; given back when dropped.
+struct Place {
+    _place: OwnedSemaphorePermit,
+    /// Held if the body had not come whole at the last look.
+    receiving: Option<OwnedSemaphorePermit>,
+}
+
 /// The requests of one connection.
 pub(super) struct Http2Streams {
     /// The progress of the socket.
     socket: Arc<WriteProgress>,
     metrics: HttpMetrics,
-    /// The places of requests that are not answered, or whose clients still send, over all connections.
-    places: Arc<Semaphore>,
+    places: RequestPlaces,
     write_timeout: Duration,
     lingering: Lingering,
     open_max: usize,
@@ -60,7 +100,7 @@ impl Http2Streams {
     pub(super) fn new(
         socket: Arc<WriteProgress>,
         metrics: HttpMetrics,
-        places: Arc<Semaphore>,
+        places: RequestPlaces,
         config: &HttpConfig,
     ) -> Rc<Http2Streams> {
         let now = Instant::now();
@@ -81,8 +121,7 @@ impl Http2Streams {
         })
     }
 
-    /// Begins a request, which counts as open until its state is dropped. Without a place it is to be
-    /// refused.
+    /// Begins a request, which counts as open until its state is dropped.
     pub(super) fn begin(self: &Rc<Self>) -> RequestState {
         self.requests.set(self.requests.get() + 1);
         self.open.set(self.open.get() + 1);
@@ -95,18 +134,14 @@ impl Http2Streams {
         counts.requested();
         counts.streams.increment(1.0);
         RequestState {
-            place: self.place(),
             streams: self.clone(),
             progress: Arc::default(),
+            place: None,
             begun: None,
+            is_refused: false,
             is_answered: false,
             unread: Unread::default(),
         }
-    }
-
-    /// Takes a place among the requests of all connections, if there is one.
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        self.places.clone().try_acquire_owned().ok()
     }
 
     /// Returns the time at which to look again whether the connection is idle; none if it is: for `idle_max`
@@ -158,9 +193,11 @@ pub(super) struct RequestState {
     streams: Rc<Http2Streams>,
     progress: Arc<WriteProgress>,
     /// Given back with the answer, or when a request ends without one.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
     /// Set while the service answers.
     begun: Option<Begun>,
+    /// True if the request is answered without the service, and nothing more is read of it.
+    is_refused: bool,
     is_answered: bool,
     /// The body of the request, after its holder has dropped it.
     unread: Unread,
@@ -177,8 +214,15 @@ impl RequestState {
         &self.unread
     }
 
-    /// Returns true if the request has a place among those that wait for their answers.
-    pub(super) fn has_place(&self) -> bool {
+    /// Takes a place among the requests that wait for their answers, unless the request has one. Returns
+    /// false if there is none for it.
+    pub(super) fn take_place(&mut self, is_whole: bool) -> bool {
+        match &mut self.place {
+            // It waited for its body until now.
+            Some(place) if is_whole => place.receiving = None,
+            Some(_) => {}
+            None => self.place = self.streams.places.take(is_whole),
+        }
         self.place.is_some()
     }
 
@@ -192,9 +236,18 @@ impl RequestState {
         self.streams.write_timeout
     }
 
-    /// Notes that there is no place for the request, or that its body has not begun when its turn comes.
+    /// Notes that the service can do nothing with the request when its turn comes.
     pub(super) fn not_served(&self) {
         self.streams.unserved.set(self.streams.unserved.get() + 1);
+    }
+
+    /// Notes that the request is answered without the service.
+    pub(super) fn refused(&mut self) {
+        self.is_refused = true;
+        // One with a place was counted when its body did not come.
+        if self.place.is_none() {
+            self.not_served();
+        }
     }
 
     /// Notes that the service is called with the request.
@@ -220,11 +273,11 @@ impl RequestState {
             self.streams.count_reset();
         }
         let rest = match end {
-            TaskEnd::Done => self.unread.take_rest()?,
-            TaskEnd::Reset => return None,
+            TaskEnd::Done if !self.is_refused => self.unread.take_rest()?,
+            TaskEnd::Done | TaskEnd::Reset => return None,
         };
         // Without one the stream is reset as soon as the answer is written.
-        let Some(place) = self.streams.place() else {
+        let Some(place) = self.streams.places.take(false) else {
             metrics::limit_reached(Limit::Http2Requests);
             return None;
         };

@@ -102,7 +102,12 @@ impl RequestTasks {
 
     /// Returns true if tasks that were woken for many, or that begin, call for a turn of the thread.
     pub(super) fn want_turn(&self) -> bool {
-        self.woken.many() > MANY_MIN || (self.beginning.len() > BEGINNINGS && Begun::has_room())
+        self.woken.many() > MANY_MIN || self.has_backlog()
+    }
+
+    /// Returns true if more requests can begin than one turn has.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.beginning.len() > BEGINNINGS && Begun::has_room()
     }
 
     /// Polls tasks that were woken, as many as a turn has, and begins some; without a turn of the thread only

@@ -4,9 +4,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use tokio::sync::Semaphore;
-
-use super::http2_streams::Http2Streams;
+use super::http2_streams::{Http2Streams, RequestPlaces};
 use crate::config::HttpConfig;
 use crate::http::stream_handover::{Appended, StreamSource};
 use crate::metrics::HttpMetrics;
@@ -56,7 +54,7 @@ pub(super) fn streams() -> Rc<Http2Streams> {
     Http2Streams::new(
         Arc::default(),
         HttpMetrics::new(),
-        Arc::new(Semaphore::new(1)),
+        RequestPlaces::new(1),
         &HttpConfig::default(),
     )
 }

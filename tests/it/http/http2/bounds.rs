@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use h2::client::Builder;
+use h2::SendStream;
+use h2::client::{Builder, ResponseFuture};
 use serde_json::json;
 use tidings::wire::http1::resource_path;
 use tidings::wire::http2::frames::{
@@ -43,6 +44,31 @@ fn error_code(payload: &[u8]) -> u8 {
     payload[7]
 }
 
+/// Sends the head of a request, and perhaps a part of its body.
+async fn half_open(client: &Http2Client, request: &Request, part: Option<&'static str>) -> HalfOpen {
+    let (head, _) = request.for_http2(client.server);
+    let mut sender = client.sender.clone().ready().await.unwrap();
+    let (answer, mut sending) = sender.send_request(head, false).unwrap();
+    if let Some(part) = part {
+        sending.send_data(part.into(), false).unwrap();
+    }
+    HalfOpen { answer, sending }
+}
+
+/// A request whose body has not ended.
+struct HalfOpen {
+    answer: ResponseFuture,
+    sending: SendStream<Bytes>,
+}
+
+impl HalfOpen {
+    /// Waits for the status of the answer.
+    async fn status(&mut self) -> u16 {
+        let answer = within("an answer", &mut self.answer).await.unwrap();
+        answer.status().as_u16()
+    }
+}
+
 #[tokio::test]
 async fn large_request_is_refused_and_its_connection_stays() {
     let server = Server::with("[http]\nbody_bytes_max = \"8KiB\"\n[bus]\nbody_bytes_max = \"8KiB\"\n").await;
@@ -64,14 +90,8 @@ async fn half_open_request_ends_in_time() {
     let client = Http2Client::connect(server.address).await;
     // The first one sends nothing but its head.
     for (times, part) in (1..).zip([None, Some("x")]) {
-        let (head, _) = put(A, "").for_http2(server.address);
-        let mut sender = client.sender.clone().ready().await.unwrap();
-        let (answer, mut sending) = sender.send_request(head, false).unwrap();
-        if let Some(part) = part {
-            sending.send_data(part.into(), false).unwrap();
-        }
-        let answer = within("an answer", answer).await.unwrap();
-        assert_eq!(answer.status(), 408, "{part:?}");
+        let mut request = half_open(&client, &put(A, ""), part).await;
+        assert_eq!(request.status().await, 408, "{part:?}");
         until_counted(&server, "http.body_timeout", times).await;
     }
     assert_eq!(client.send(&put(A, "1")).await.0, 201);
@@ -125,13 +145,9 @@ async fn rest_of_a_refused_request_needs_a_place() {
     let client = Http2Client::connect(server.address).await;
     let mut halves = Vec::new();
     for status in [404, 503] {
-        let (head, _) = Request::new("POST", "/nothing").for_http2(server.address);
-        let mut sender = client.sender.clone().ready().await.unwrap();
-        let (answer, mut sending) = sender.send_request(head, false).unwrap();
-        sending.send_data("x".into(), false).unwrap();
-        let answer = within("an answer", answer).await.unwrap();
-        assert_eq!(answer.status(), status);
-        halves.push(sending);
+        let mut request = half_open(&client, &Request::new("POST", "/nothing"), Some("x")).await;
+        assert_eq!(request.status().await, status);
+        halves.push(request.sending);
     }
     // The first one has its place until its client has sent the rest, and the other was reset at once.
     let reset = within("a reset", poll_fn(|cx| halves[1].poll_reset(cx))).await;
@@ -161,30 +177,89 @@ async fn streams_of_a_connection_are_bounded() {
 }
 
 #[tokio::test]
-async fn unanswered_requests_are_bounded_together() {
-    let server = Server::with("[http]\nh2_requests_max = 2\n").await;
+async fn half_open_requests_are_bounded_together() {
+    let server = Server::with("[http]\nh2_requests_max = 4\n").await;
     server.put(A, "0").await;
-    let mut half_open = Vec::new();
-    for _ in 0..2 {
+    let mut waiting = Vec::new();
+    for part in [None, Some("x")] {
         let client = Http2Client::connect(server.address).await;
         // An answered stream takes no place.
         let events = listen(&client, 1, &[A]).await;
-        let (head, _) = put(A, "").for_http2(server.address);
-        let mut sender = client.sender.clone().ready().await.unwrap();
-        half_open.push((sender.send_request(head, false).unwrap(), events, client));
+        let request = half_open(&client, &put(A, ""), part).await;
+        waiting.push((request, events, client));
     }
     // Both have come: one that is still on its way could lose its place to the next request.
     until_measured(&server, "tidings_http2_streams 4\n").await;
+    let other = Http2Client::connect(server.address).await;
+    let mut refused = half_open(&other, &put(A, ""), None).await;
+    assert_eq!(refused.status().await, 503);
+    // Nothing more of it is read.
+    let reset = within("a reset", poll_fn(|cx| refused.sending.poll_reset(cx))).await;
+    assert_eq!(reset.unwrap(), h2::Reason::NO_ERROR);
+    until_counted(&server, "http.h2_requests_max", 1).await;
+    assert_eq!(other.send(&put(A, "1")).await.0, 204);
+    drop(waiting);
+    within("a place", async {
+        loop {
+            let mut request = half_open(&other, &put(A, ""), None).await;
+            request.sending.send_data("2".into(), true).unwrap();
+            if request.status().await == 204 {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unanswered_requests_are_bounded_together() {
+    let server = Server::with("[http]\nh2_requests_max = 1\n").await;
+    let waiting = Http2Client::connect(server.address).await;
+    let request = half_open(&waiting, &put(A, ""), None).await;
+    until_measured(&server, "tidings_http2_streams 1\n").await;
     let other = Http2Client::connect(server.address).await;
     let (status, text) = other.send(&put(A, "1")).await;
     assert_eq!(status, 503);
     assert!(text.contains("http.h2_requests_max"), "{text}");
     until_counted(&server, "http.h2_requests_max", 1).await;
-    drop(half_open);
+    drop((request, waiting));
     within("a place", async {
         while other.send(&put(A, "2")).await.0 == 503 {}
     })
     .await;
+}
+
+#[tokio::test]
+async fn half_open_requests_leave_places_for_others() {
+    let server = Server::with("[http]\nh2_requests_max = 60\n").await;
+    let block = headers("PUT", &resource_path(A), &[("content-type", "text/plain")]);
+    let expecting = headers("PUT", &resource_path(A), &[("expect", "100-continue")]);
+    let get = headers("GET", "/v1/resources", &[]);
+    let mut flooding = Vec::new();
+    for (block, part) in [
+        (&block, ""),
+        (&block, "x"),
+        (&expecting, ""),
+        (&get, ""),
+        (&block, ""),
+    ] {
+        let mut raw = RawFrames::connect(server.address).await;
+        for stream in (1..200).step_by(2) {
+            raw.write(&frame(HEADERS, END_HEADERS, stream, block))
+                .await
+                .unwrap();
+            if !part.is_empty() {
+                raw.write(&frame(DATA, 0, stream, part.as_bytes())).await.unwrap();
+            }
+        }
+        // All before the last one have had their turn.
+        while raw.next_of(HEADERS).await.unwrap().stream != 199 {}
+        flooding.push(raw);
+        let other = Http2Client::connect(server.address).await;
+        assert!(other.send(&put(A, "1")).await.0 < 300);
+        assert_eq!(other.send(&Request::new("GET", resource_path(A))).await.0, 200);
+        drop(listen(&other, 1, &[A]).await);
+    }
 }
 
 #[tokio::test]
